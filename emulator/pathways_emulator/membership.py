@@ -1,0 +1,40 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which slices take part: the resource manager's word, as the proxy uses it."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SliceMember:
+    """One slice of the instance.
+
+    Attributes:
+        index: 0 .. instance_count-1.
+        incarnation: Of the newest run of the slice that has registered; 0 if none ever did.
+        alive: Every host of that incarnation has registered and none has gone since.
+        reason: Why the slice is not alive, for a human ("host 1 ended: connection closed"); "" if
+            it is.
+    """
+
+    index: int
+    incarnation: int
+    alive: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """A snapshot of all slices.
+
+    Attributes:
+        instance_type: As given to the resource manager, such as ``tpuv6e:2x4``.
+        settled: False for a while after the resource manager started: slices that have not
+            registered *yet* may be alive, so absence from an unsettled snapshot is no evidence of
+            loss.
+        slices: One entry per slice, by index.
+    """
+
+    instance_type: str
+    settled: bool
+    slices: tuple[SliceMember, ...]

@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The narrow boundary to whatever runs array tasks: Slurm, or processes on this machine.
+
+The supervisor needs seven verbs and one snapshot type, nothing else. An array is the set of tasks
+submitted for one service run; a task is one TPU slice and holds all of that slice's nodes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from pathways_slurm.states import TaskState
+
+
+class SchedulerError(Exception):
+    """The scheduler refused a request; retrying the same request will not help."""
+
+
+class SchedulerUnavailable(Exception):
+    """The scheduler gave no answer. This says nothing about any task: treat the view as stale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One machine of a slice. ``address`` is where its services can be reached."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """A request to run ``argv`` once on every host of every slice in ``indices``.
+
+    Each host's process gets ``env`` plus the variables below, and nothing of the submitter's own
+    environment but HOME, LANG, LC_*, PATH, TMPDIR, TZ and USER:
+
+    - ``PATHWAYS_SLICE_INDEX``: the task's array index
+    - ``PATHWAYS_HOST_INDEX``: 0 .. hosts_per_task-1, in the slice's node order
+    - ``PATHWAYS_NODE_NAMES``, ``PATHWAYS_NODE_ADDRESSES``: comma lists in that same order
+    - ``PATHWAYS_INCARNATION``: ``first_incarnation`` plus the task's restarts
+
+    Attributes:
+        tag: Unique to this submission. ``find`` looks arrays up by it, so that a submission whose
+            answer was lost is adopted and never repeated.
+        indices: Array indices, one per slice, each >= 0.
+        hosts_per_task: Nodes of each slice.
+        argv: Program and arguments; the program is an absolute path.
+        env: Variables for every host's process.
+        first_incarnation: Incarnation of the first run of each task of this array.
+        log_dir: Where output goes, appended: ``slice-I/host-H.log`` below it.
+    """
+
+    tag: str
+    indices: tuple[int, ...]
+    hosts_per_task: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str] = field(default_factory=dict)
+    first_incarnation: int = 1
+    log_dir: Path = Path()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What the scheduler says of one array task at one moment.
+
+    Attributes:
+        id: The scheduler's own name, ``ARRAY_INDEX``, such as ``44_3``.
+        index: Slice index.
+        state: See :class:`~pathways_slurm.states.TaskState`; unknown words stay UNKNOWN.
+        reason: The scheduler's own words for a state ("Resources", "BeginTime", "host 1 exited
+            with signal 9"), or "".
+        restarts: How often the task was requeued.
+        incarnation: ``first_incarnation`` of its array plus ``restarts``.
+        exit_code: Of the last run, once it ended by exit.
+        signal: That ended the last run, if one did.
+        nodes: The slice's nodes in node order; empty while none are allocated.
+        since: Unix time in seconds at which ``state`` began, as well as the scheduler knows.
+        preempted: The last run ended by preemption, whatever ``state`` says.
+    """
+
+    id: str
+    index: int
+    state: TaskState
+    reason: str = ""
+    restarts: int = 0
+    incarnation: int = 1
+    exit_code: int | None = None
+    signal: int | None = None
+    nodes: tuple[Node, ...] = ()
+    since: float = 0.0
+    preempted: bool = False
+
+
+class Scheduler(Protocol):
+    """Every method may raise :class:`SchedulerUnavailable`, and returns within its own time-out."""
+
+    def service_node(self) -> Node:
+        """The machine that runs this code, as the slices' nodes reach it."""
+
+    def find(self, tag: str) -> str | None:
+        """The id of the array submitted with ``tag``, ended or not, or None if there is none."""
+
+    def submit(self, spec: ArraySpec) -> str:
+        """Submits ``spec`` and returns the array's id.
+
+        Idempotent by ``spec.tag``: an array that exists already is returned, not made again.
+
+        Raises:
+            SchedulerError: The request can't be met (too many hosts, unknown program, ...).
+        """
+
+    def tasks(self, array_ids: Sequence[str]) -> tuple[Task, ...]:
+        """One consistent snapshot of all tasks of these arrays, ended ones included."""
+
+    def requeue(self, task_id: str) -> None:
+        """Runs the task again: from its end, or by ending its present run first.
+
+        Idempotent: a task that is pending already stays as it is.
+
+        Raises:
+            SchedulerError: There is no such task.
+        """
+
+    def release(self, task_id: str) -> None:
+        """Lets a pending task start as soon as nodes can be had: lifts begin times and holds."""
+
+    def cancel(self, task_ids: Sequence[str]) -> None:
+        """Ends tasks for good; returns once the order is taken. Unknown and ended ids are fine."""
+
+    def power_down(self, nodes: Sequence[str]) -> bool:
+        """Asks for these nodes to be re-created. False if this cluster or user cannot."""
