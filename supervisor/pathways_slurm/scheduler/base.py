@@ -79,6 +79,8 @@ class Task:
         nodes: The slice's nodes in node order; empty while none are allocated.
         since: Unix time in seconds at which ``state`` began, as well as the scheduler knows.
         preempted: The last run ended by preemption, whatever ``state`` says.
+        pids: Process of each host in node order, where the scheduler knows them because they run
+            on this machine; otherwise empty.
     """
 
     id: str
@@ -92,6 +94,7 @@ class Task:
     nodes: tuple[Node, ...] = ()
     since: float = 0.0
     preempted: bool = False
+    pids: tuple[int, ...] = ()
 
 
 class Scheduler(Protocol):
