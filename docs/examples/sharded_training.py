@@ -1,0 +1,188 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Training state on a mesh of slices: its layout, the compiled step, its checkpoints.
+
+The batch is divided over all devices; parameters and optimizer state are sharded over the devices
+of a slice and replicated over slices. A step's result does not depend on how many slices take part.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import char_transformer as model
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+import optax
+import orbax.checkpoint as ocp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+LEARNING_RATE = 3e-3
+
+type State = dict[str, Any]
+type Slices = Mapping[int, Sequence[jax.Device]]
+
+
+def group_by_slice(devices: Sequence[jax.Device]) -> dict[int, list[jax.Device]]:
+    """Devices by slice index, both in ascending order; devices without an index are slice 0."""
+    slices: dict[int, list[jax.Device]] = {}
+    for device in sorted(devices, key=lambda d: d.id):
+        slices.setdefault(getattr(device, "slice_index", None) or 0, []).append(device)
+    return dict(sorted(slices.items()))
+
+
+def build_mesh(slices: Slices) -> Mesh:
+    """A mesh of shape [slices, devices of a slice] with axes "slice" and "fsdp".
+
+    Raises:
+        ValueError: There is no slice, or slices differ in size.
+    """
+    sizes = {index: len(devices) for index, devices in slices.items()}
+    if len(set(sizes.values())) != 1:
+        raise ValueError(f"slices must exist and have the same number of devices, got {sizes}")
+    return Mesh(np.array([slices[index] for index in sorted(slices)]), ("slice", "fsdp"))
+
+
+def shard_within_slice(shape: Sequence[int], mesh: Mesh) -> NamedSharding:
+    """Splits the largest axis that the slice's devices divide; replicates over slices."""
+    size = mesh.shape["fsdp"]
+    axes: list[str | None] = [None] * len(shape)
+    divisible = [i for i, n in enumerate(shape) if n >= size and n % size == 0]
+    if divisible:
+        axes[max(divisible, key=lambda i: shape[i])] = "fsdp"
+    return NamedSharding(mesh, PartitionSpec(*axes))
+
+
+def padded_rows(batch: int, mesh: Mesh) -> int:
+    """The smallest number of rows >= ``batch`` that all devices of the mesh can divide."""
+    return -(-batch // mesh.size) * mesh.size
+
+
+@dataclass(frozen=True)
+class Run:
+    """What decides the result: two runs that agree in these have the same losses."""
+
+    config: model.ModelConfig
+    global_batch: int
+    seed: int
+
+
+class Trainer:
+    """Initial state and training step of a run, compiled once for each mesh it meets.
+
+    It holds no arrays: what an attempt made must go with the attempt.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._optimizer = optax.adam(LEARNING_RATE)
+        self._steps: dict[Mesh, Callable[[State, jax.Array], tuple[State, jax.Array]]] = {}
+
+    def _init(self, seed: int) -> State:
+        params = model.init_params(jax.random.key(seed), self.run.config)
+        return {"params": params, "optimizer": self._optimizer.init(params), "step": jnp.int32(0)}
+
+    def _step(self, state: State, tokens: jax.Array) -> tuple[State, jax.Array]:
+        run = self.run
+        dropout_key = jax.random.fold_in(jax.random.key(run.seed + 1), state["step"])
+        loss, grads = jax.value_and_grad(model.loss)(
+            state["params"], tokens, dropout_key, run.config, run.global_batch
+        )
+        updates, optimizer = self._optimizer.update(grads, state["optimizer"], state["params"])
+        params = optax.apply_updates(state["params"], updates)
+        return {"params": params, "optimizer": optimizer, "step": state["step"] + 1}, loss
+
+    def abstract_state(self, mesh: Mesh) -> State:
+        """Shapes, types and shardings of the state on ``mesh``: what a restore aims at."""
+        abstract: State = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(
+                x.shape, x.dtype, sharding=shard_within_slice(x.shape, mesh)
+            ),
+            jax.eval_shape(self._init, 0),
+        )
+        return abstract
+
+    def init(self, mesh: Mesh) -> State:
+        """The state before the first step, on ``mesh``."""
+        shardings = jax.tree.map(lambda x: x.sharding, self.abstract_state(mesh))
+        state: State = jax.jit(self._init, out_shardings=shardings)(self.run.seed)
+        return state
+
+    def step(self, state: State, text: npt.NDArray[np.uint8], step: int, mesh: Mesh) -> Any:
+        """Takes step number ``step`` (from 0). Donates ``state``; returns (new state, loss)."""
+        run = self.run
+        if mesh not in self._steps:
+            shardings = jax.tree.map(lambda x: x.sharding, self.abstract_state(mesh))
+            self._steps[mesh] = jax.jit(
+                self._step,
+                donate_argnums=0,
+                out_shardings=(shardings, NamedSharding(mesh, PartitionSpec())),
+            )
+        tokens = model.batch_at(
+            text,
+            seed=run.seed,
+            step=step,
+            batch=run.global_batch,
+            rows=padded_rows(run.global_batch, mesh),
+            seq_len=run.config.seq_len,
+        )
+        rows = NamedSharding(mesh, PartitionSpec(("slice", "fsdp")))
+        return self._steps[mesh](state, jax.device_put(tokens, rows))
+
+
+@contextlib.contextmanager
+def open_checkpoints(directory: Path) -> Iterator[ocp.CheckpointManager]:
+    """A checkpoint manager for one attempt. It lists committed steps only."""
+    manager = ocp.CheckpointManager(directory, options=ocp.CheckpointManagerOptions(max_to_keep=2))
+    try:
+        yield manager
+    except BaseException:
+        # A save in flight may have lost its arrays with the slice; then it is never committed. The
+        # error that ended the attempt is the one to report.
+        with contextlib.suppress(Exception):
+            manager.close()
+        raise
+    manager.close()
+
+
+def restore_or_init(
+    checkpoints: ocp.CheckpointManager, trainer: Trainer, mesh: Mesh
+) -> tuple[State, int, bool]:
+    """The newest committed state, or the initial one; its step; whether it was restored."""
+    step = checkpoints.latest_step()
+    if step is None:
+        return trainer.init(mesh), 0, False
+    target = ocp.args.StandardRestore(trainer.abstract_state(mesh))
+    return checkpoints.restore(step, args=target), step, True
+
+
+def save(checkpoints: ocp.CheckpointManager, step: int, state: State) -> None:
+    """Starts to save ``state`` unless it is saved already."""
+    if checkpoints.latest_step() != step:
+        checkpoints.save(step, args=ocp.args.StandardSave(state), force=True)
+
+
+def check_same_run(directory: Path, run: Run) -> str | None:
+    """Notes ``run`` in a new checkpoint directory; says how it differs from one noted earlier."""
+    note, mine = (
+        directory / "run.json",
+        asdict(run.config)
+        | {
+            "global_batch": run.global_batch,
+            "seed": run.seed,
+        },
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    if not note.exists():
+        note.write_text(json.dumps(mine))
+        return None
+    theirs = json.loads(note.read_text())
+    differ = [
+        f"{k} {theirs.get(k)} there, {mine[k]} here" for k in mine if theirs.get(k) != mine[k]
+    ]
+    return "; ".join(differ) or None
