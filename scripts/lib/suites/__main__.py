@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the suites, one after the other, each as a process of its own."""
+
+import argparse
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.rule import Rule
+
+from scripts.lib.suites import declaration, needs, process, report, selection
+from scripts.lib.suites.outcome import Counts, ExitCode, Result, State, exit_code, judge, minutes
+
+_ROOT = Path(__file__).resolve().parents[3]
+_SUITES = Path("tests/suites.toml")
+
+# A suite that is not required may take longer on a slow machine; past this it hangs.
+_HANG_FACTOR = 3
+
+_USAGE = """\
+scripts/test.sh [--require SUITE|all]... [--list] [pytest arguments]
+
+Runs every test suite that can run on this machine and says which could not, and why. The first run
+sets up .venv; see CONTRIBUTING.md.
+"""
+
+_EPILOG = """\
+Anything else is for pytest. A path chooses the suites that it is in; with any argument for pytest,
+only pytest's suites run:
+  scripts/test.sh tests/unit
+  scripts/test.sh -k topology
+  scripts/test.sh tests/unit/test_topology.py::test_name -x
+
+Exit codes: 0 all that ran passed; 1 something failed; 2 wrong usage; 3 a required suite could not
+run; 130 interrupted. Ctrl-C ends the suite at hand in order; once more kills it.
+"""
+
+
+def main(arguments: Sequence[str], root: Path = _ROOT) -> int:
+    """Runs what the command line asks for. ``root`` is the checkout; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/test.sh",
+        usage=_USAGE,
+        epilog=_EPILOG,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="SUITE|all",
+        help="fail if this suite cannot run, or exceeds its budget (default: none)",
+    )
+    parser.add_argument("--list", action="store_true", help="show the suites and end")
+    known, pytest_arguments = parser.parse_known_args(arguments)
+    out = report.console()
+    try:
+        suites = declaration.load(root / _SUITES, root, needs.NEEDS)
+        chosen = selection.select(suites, known.require, pytest_arguments, (Path.cwd(), root))
+    except (declaration.DeclarationError, selection.UsageError) as error:
+        print(f"scripts/test.sh: error: {error}", file=sys.stderr)
+        return ExitCode.USAGE
+    if known.list:
+        report.print_suites(out, suites)
+        return ExitCode.OK
+    results = _run(chosen, out, root)
+    report.print_results(out, results)
+    return exit_code(results)
+
+
+def _run(chosen: selection.Selection, out: Console, root: Path) -> list[Result]:
+    results: list[Result] = []
+    for selected in chosen.suites:
+        suite, required = selected.suite, selected.required
+        if any(result.state is State.INTERRUPTED for result in results):
+            results.append(Result(suite, State.NOT_REACHED, required))
+        elif (reason := needs.lacking(suite.needs)) is not None:
+            results.append(Result(suite, State.COULD_NOT, required, notes=(reason,)))
+        elif suite.tests is not None and not suite.tests.is_dir():
+            note = f"has no tests: {suite.tests} is not there"
+            results.append(
+                Result(suite, State.FAILED, required, counts=Counts(failed=1), notes=(note,))
+            )
+        else:
+            out.print(Rule(f"{suite.name}: {suite.about} (budget {minutes(suite.budget_s)})"))
+            ended = process.run(
+                _command(selected, chosen.options),
+                cwd=root,
+                limit_s=suite.budget_s * (1 if required else _HANG_FACTOR),
+            )
+            results.append(judge(suite, ended, required=required, narrowed=chosen.narrowed))
+    return results
+
+
+def _command(selected: selection.Selected, options: Sequence[str]) -> list[str]:
+    if selected.suite.program is not None:
+        # -P would keep the checkout out, from which the program comes: cwd is the checkout.
+        return [sys.executable, "-m", selected.suite.program]
+    return [sys.executable, "-P", "-m", "pytest", *options, *selected.paths]
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    # Whoever started us may have had SIGINT ignored (a shell's background job), which the suites
+    # would inherit; being told to end by other means is no different.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    os.environ.setdefault("COLUMNS", "100")
+    sys.exit(main(sys.argv[1:]))

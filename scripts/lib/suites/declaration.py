@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The suites as tests/suites.toml declares them."""
+
+import tomllib
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_KEYS = frozenset({"about", "tests", "program", "minutes", "needs"})
+
+
+class DeclarationError(ValueError):
+    """The file of suites is wrong; the message names the suite, the value and what is valid."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """One suite. Exactly one of ``tests`` and ``program`` is set.
+
+    ``tests`` is the directory of its pytest tests; ``program``, the Python module that runs a suite
+    which is not pytest's; ``budget_s``, the seconds it may take; ``needs``, names of requirements.
+    """
+
+    name: str
+    about: str
+    budget_s: float
+    tests: Path | None = None
+    program: str | None = None
+    needs: tuple[str, ...] = ()
+
+
+def load(file: Path, root: Path, known_needs: Collection[str]) -> tuple[Suite, ...]:
+    """Reads the suites of a TOML file, in its order.
+
+    ``root`` is what the directories in the file are relative to. Raises DeclarationError if the
+    file cannot be read or says something invalid.
+    """
+    try:
+        tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise DeclarationError(f"could not read {file}: {error}") from error
+    if not tables:
+        raise DeclarationError(f"{file} declares no suite")
+    return tuple(_suite(name, table, root, known_needs) for name, table in tables.items())
+
+
+def _suite(name: str, table: Any, root: Path, known_needs: Collection[str]) -> Suite:
+    if not isinstance(table, dict):
+        raise DeclarationError(f"suite {name}: expected a table, got {table!r}")
+    if unknown := sorted(table.keys() - _KEYS):
+        raise DeclarationError(
+            f"suite {name}: unknown keys {', '.join(unknown)}; valid are {', '.join(sorted(_KEYS))}"
+        )
+    tests, program = table.get("tests"), table.get("program")
+    if (tests is None) == (program is None):
+        raise DeclarationError(f"suite {name}: give either tests or program")
+    minutes = table.get("minutes")
+    if not isinstance(minutes, int | float) or isinstance(minutes, bool) or minutes <= 0:
+        raise DeclarationError(f"suite {name}: minutes must be a positive number, got {minutes!r}")
+    needs = table.get("needs", [])
+    if unknown := sorted(set(needs) - set(known_needs)):
+        raise DeclarationError(
+            f"suite {name}: unknown needs {', '.join(unknown)}; "
+            f"valid are {', '.join(sorted(known_needs))}"
+        )
+    return Suite(
+        name=name,
+        about=str(table.get("about", "")),
+        budget_s=minutes * 60.0,
+        tests=None if tests is None else root / tests,
+        program=program,
+        needs=tuple(needs),
+    )
