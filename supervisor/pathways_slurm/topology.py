@@ -141,6 +141,16 @@ def describe_valid_shapes(tpu_type: str) -> str:
     )
 
 
+def valid_chips_per_host(tpu_type: str, shape: str) -> tuple[int, ...]:
+    """Chips of the host machines that a slice can be made of, the usual machine first.
+
+    Raises:
+        TopologyError: There is no such TPU type, or it has no such shape.
+    """
+    generation = _generation(tpu_type)
+    return _machines(_checked_dims(tpu_type, generation, shape), generation)
+
+
 def topology_for(tpu_type: str, shape: str, chips_per_host: int | None = None) -> Topology:
     """The topology of a slice.
 
@@ -155,14 +165,7 @@ def topology_for(tpu_type: str, shape: str, chips_per_host: int | None = None) -
         TopologyError: Type, shape or machine does not exist, or they do not go together.
     """
     generation = _generation(tpu_type)
-    dims = parse_shape(shape)
-    if not _is_valid(dims, generation):
-        ordered = tuple(sorted(dims))
-        hint = f" (did you mean {_join(ordered, 'x')}?)" if _is_valid(ordered, generation) else ""
-        raise TopologyError(
-            f"{tpu_type} has no slice shape {shape}{hint}. "
-            f"Valid shapes of {tpu_type}: {describe_valid_shapes(tpu_type)}"
-        )
+    dims = _checked_dims(tpu_type, generation, shape)
     machines = _machines(dims, generation)
     per_host = machines[0] if chips_per_host is None else chips_per_host
     if per_host not in machines:
@@ -273,6 +276,18 @@ def _generation(tpu_type: str) -> _Generation:
         ) from None
 
 
+def _checked_dims(tpu_type: str, generation: _Generation, shape: str) -> tuple[int, ...]:
+    dims = parse_shape(shape)
+    if not _is_valid(dims, generation):
+        ordered = tuple(sorted(dims))
+        hint = f" (did you mean {_join(ordered, 'x')}?)" if _is_valid(ordered, generation) else ""
+        raise TopologyError(
+            f"{tpu_type} has no slice shape {shape}{hint}. "
+            f"Valid shapes of {tpu_type}: {describe_valid_shapes(tpu_type)}"
+        )
+    return dims
+
+
 def _is_valid(dims: tuple[int, ...], generation: _Generation) -> bool:
     if generation.dimensions == 2:
         return dims in _SHAPES_2D
@@ -303,7 +318,7 @@ def _valid_dims(generation: _Generation) -> tuple[tuple[int, ...], ...]:
 
 
 def _machines(dims: tuple[int, ...], generation: _Generation) -> tuple[int, ...]:
-    """Chips of the host machines that such a slice can be made of, the usual one first."""
+    """See :func:`valid_chips_per_host`."""
     if dims == (1, 1):
         return (1,)
     if generation.dimensions == 2 and dims == (2, 4):

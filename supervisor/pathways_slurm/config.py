@@ -1,0 +1,393 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of a service, read from environment variables.
+
+:func:`load_settings` reports every fault at once, those between settings included. What only the
+machine can tell (ports, directories, programs) is in :mod:`pathways_slurm.preflight`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from pathways_slurm.config_checks import check_between, misspelled, unavailable
+from pathways_slurm.faults import Fault, SettingsError
+from pathways_slurm.setting_types import (
+    AbsolutePath,
+    Bucket,
+    ExtraArgs,
+    LocalNetwork,
+    Seconds,
+    ServiceName,
+    SliceShape,
+    TpuType,
+    setting,
+)
+from pathways_slurm.topology import TPU_TYPES, Topology, topology_for
+
+__all__ = [
+    "DEFAULT_NAME",
+    "Fault",
+    "SettingRow",
+    "Settings",
+    "SettingsError",
+    "load_settings",
+    "settings_table",
+    "settings_warnings",
+]
+
+DEFAULT_NAME = "pathways"
+
+_PORT = "a port from 1 to 65535"
+_FLAGS = "shell-quoted words of the form --flag=value; a flag that is there already is replaced"
+
+
+class Settings(BaseModel):
+    """All settings of one service. Make one with :func:`load_settings`."""
+
+    model_config = ConfigDict(frozen=True, validate_default=True, extra="forbid")
+
+    tpu_type: TpuType = setting(
+        "TPU_TYPE", "TPU type of the slices", ", ".join(TPU_TYPES), default="v6e"
+    )
+    slice_shape: SliceShape = setting(
+        "SLICE_SHAPE",
+        "Shape of each slice, in chips",
+        "AxB on v5e and v6e (2x2, 2x4, 4x4, ...), AxBxC on v4, v5p and tpu7x (2x2x1, 2x2x2, ...)",
+        stand_in="2x2",
+    )
+    min_slices: int = setting(
+        "MIN_SLICES",
+        "Slices that must be ready before the service can be used",
+        "a whole number from 1 to MAX_SLICES",
+        stand_in=1,
+        ge=1,
+    )
+    # The bound is far above any cluster's slices: it only catches a slip of the keyboard.
+    max_slices: int = setting(
+        "MAX_SLICES",
+        "Slices that the service asks for",
+        "a whole number from 1 to 4096",
+        stand_in=4096,
+        ge=1,
+        le=4096,
+    )
+    gcs_bucket: Bucket = setting(
+        "GCS_BUCKET",
+        "Where Pathways keeps temporary files; every node must reach it",
+        "a bucket name, gs://BUCKET, or an absolute directory",
+        stand_in="gs://bucket",
+    )
+    runtime: Literal["pathways", "emulator"] = setting(
+        "PATHWAYS_RUNTIME",
+        "What runs: Pathways' own images, or the emulator on CPUs",
+        "pathways, emulator",
+        default="emulator",
+    )
+    container: Literal["enroot", "none"] = setting(
+        "PATHWAYS_CONTAINER", "What the runtime runs in", "enroot, none", default="none"
+    )
+    scheduler: Literal["slurm", "local"] = setting(
+        "PATHWAYS_SCHEDULER",
+        "What runs the slices: Slurm, or processes on this machine",
+        "slurm, local",
+        default="local",
+    )
+    home: AbsolutePath = setting(
+        "PATHWAYS_HOME",
+        "Directory of cluster.env, events, state and logs",
+        "an absolute directory",
+        default="~/pathways",
+    )
+    name: ServiceName = setting(
+        "PATHWAYS_NAME",
+        "Name of the service; any but the default lives in PATHWAYS_HOME/services/NAME",
+        "1 to 32 characters of a-z, 0-9 and -, the first and the last not -",
+        default=DEFAULT_NAME,
+    )
+    chips_per_host: int | None = setting(
+        "PATHWAYS_CHIPS_PER_HOST",
+        "Chips of one host machine; 8 makes 2x4 on v5e and v6e one host instead of two",
+        "1, 4 or 8, as the slice shape allows",
+        default=None,
+        default_text="4, or 1 for the shape 1x1",
+        ge=1,
+    )
+    proxy_port: int = setting(
+        "PATHWAYS_PROXY_PORT", "Port of the IFRT proxy", _PORT, default=29000, ge=1, le=65535
+    )
+    rm_port: int = setting(
+        "PATHWAYS_RM_PORT", "Port of the resource manager", _PORT, default=29001, ge=1, le=65535
+    )
+    worker_port: int = setting(
+        "PATHWAYS_WORKER_PORT", "Port of each host's worker", _PORT, default=29001, ge=1, le=65535
+    )
+    local_network: LocalNetwork = setting(
+        "PATHWAYS_LOCAL_NETWORK",
+        "Addresses of a local service, A.B.0.0/16: A.B.0.1 serves, A.B.(1+S).(1+H) is host H of "
+        "slice S",
+        "a /16 network within 127.0.0.0/8, such as 127.7.0.0/16",
+        default="127.0.0.0/16",
+    )
+    rm_extra_args: ExtraArgs = setting(
+        "PATHWAYS_RM_EXTRA_ARGS",
+        "Flags for the resource manager",
+        _FLAGS,
+        default="",
+        default_text="no flags",
+    )
+    proxy_extra_args: ExtraArgs = setting(
+        "PATHWAYS_PROXY_EXTRA_ARGS",
+        "Flags for the IFRT proxy",
+        _FLAGS,
+        default="",
+        default_text="no flags",
+    )
+    worker_extra_args: ExtraArgs = setting(
+        "PATHWAYS_WORKER_EXTRA_ARGS",
+        "Flags for each worker",
+        _FLAGS,
+        default="",
+        default_text="no flags",
+    )
+    heartbeat_timeout_s: Seconds = setting(
+        "PATHWAYS_HEARTBEAT_TIMEOUT_S",
+        "Silence after which the emulator's resource manager takes a worker for lost",
+        "seconds from 1 to 3600",
+        default=10,
+        ge=1,
+        le=3600,
+    )
+    lease_s: Seconds = setting(
+        "PATHWAYS_LEASE_S",
+        "Time without the resource manager after which a worker ends itself",
+        "seconds from 1 to 3600",
+        default=30,
+        ge=1,
+        le=3600,
+    )
+    tick_override_s: Seconds | None = setting(
+        "PATHWAYS_TICK_S",
+        "Longest time between two looks at the service",
+        "seconds from 0.05 to 60",
+        default=None,
+        default_text="0.5 with the local scheduler, 5 with Slurm",
+        ge=0.05,
+        le=60,
+    )
+    start_timeout_s: Seconds | None = setting(
+        "PATHWAYS_START_TIMEOUT_S",
+        "Time for MIN_SLICES slices to become ready, after which the service gives up",
+        "seconds from 1",
+        default=None,
+        default_text="no limit",
+        ge=1,
+    )
+    restart_budget: int = setting(
+        "PATHWAYS_RESTART_BUDGET",
+        "How often resource manager, proxy and supervisor are each restarted in one window",
+        "a whole number from 0",
+        default=5,
+        ge=0,
+    )
+    restart_window_s: Seconds = setting(
+        "PATHWAYS_RESTART_WINDOW_S",
+        "Length of the window of PATHWAYS_RESTART_BUDGET",
+        "seconds from 1",
+        default=600,
+        ge=1,
+    )
+    slice_restart_budget: int = setting(
+        "PATHWAYS_SLICE_RESTART_BUDGET",
+        "How often a slice that failed is restarted in one window; preemptions do not count",
+        "a whole number from 0",
+        default=10,
+        ge=0,
+    )
+    slice_restart_window_s: Seconds = setting(
+        "PATHWAYS_SLICE_RESTART_WINDOW_S",
+        "Length of the window of PATHWAYS_SLICE_RESTART_BUDGET",
+        "seconds from 1",
+        default=600,
+        ge=1,
+    )
+
+    @property
+    def topology(self) -> Topology:
+        """Of each slice."""
+        return topology_for(self.tpu_type, self.slice_shape, self.chips_per_host)
+
+    @property
+    def tick_s(self) -> float:
+        """Longest time between two looks at the service, in seconds."""
+        if self.tick_override_s is not None:
+            return self.tick_override_s
+        return 0.5 if self.scheduler == "local" else 5.0
+
+    @property
+    def scratch_location(self) -> str:
+        """Of temporary files: ``gs://BUCKET/...`` or an absolute directory."""
+        return f"{self.gcs_bucket.rstrip('/')}/pathways-scratch/shared"
+
+    @property
+    def scratch_dir(self) -> Path | None:
+        """The same as a directory; None for a bucket."""
+        return Path(self.scratch_location) if self.gcs_bucket.startswith("/") else None
+
+    @property
+    def service_dir(self) -> Path:
+        """Everything this service writes but its scratch files is below."""
+        return self.home if self.name == DEFAULT_NAME else self.home / "services" / self.name
+
+    @property
+    def cluster_env_path(self) -> Path:
+        return self.service_dir / "cluster.env"
+
+    @property
+    def events_path(self) -> Path:
+        return self.service_dir / "events.jsonl"
+
+    @property
+    def state_dir(self) -> Path:
+        return self.service_dir / "state"
+
+    @property
+    def logs_dir(self) -> Path:
+        return self.service_dir / "logs"
+
+    @property
+    def local_service_address(self) -> str:
+        """Where resource manager and proxy of a local service bind."""
+        return str(self.local_network[1])
+
+    def local_host_address(self, slice_index: int, host_index: int) -> str:
+        """Where a host of a local service binds."""
+        return str(self.local_network[(1 + slice_index) * 256 + 1 + host_index])
+
+
+def load_settings(environ: Mapping[str, str]) -> Settings:
+    """Reads the settings. A variable that is empty counts as not set.
+
+    Raises:
+        SettingsError: With all faults. A check between settings is left out only if one of the
+            settings it looks at is at fault itself.
+    """
+    fields = Settings.model_fields
+    variables = {_variable(field): field for field in fields.values()}
+    seen = {name: environ[name] for name in variables if environ.get(name)}
+    context = {"HOME": environ.get("HOME", "")}
+    faults: list[Fault] = []
+    try:
+        settings = Settings.model_validate(seen, context=context)
+    except ValidationError as error:
+        for details in error.errors(include_url=False):
+            # The place of a fault is the variable, or the field's name if it is in a default.
+            place = str(details["loc"][0])
+            field = variables[place] if place in variables else fields[place]
+            value = seen.get(place) if place in variables else str(field.default)
+            faults.append(_fault(field, value, _problem(details, environ)))
+        # The checks between settings still run, over stand-ins for those that are at fault.
+        at_fault = {fault.variable for fault in faults}
+        usable = {name: value for name, value in seen.items() if name not in at_fault}
+        stand_ins = {
+            name: _extra(variables[name])["stand_in"]
+            for name in at_fault
+            if variables[name].is_required()
+        }
+        # An absolute HOME, because the default of PATHWAYS_HOME may be what is at fault.
+        context["HOME"] = "/"
+        settings = Settings.model_validate(usable | stand_ins, context=context)
+    # What can't be had at all first: no check then asks for something to go with it.
+    for findings in (unavailable, check_between):
+        at_fault = {fault.variable for fault in faults}
+        for variable, problem, valid in findings(settings, at_fault):
+            faults.append(_fault(variables[variable], seen.get(variable), problem, valid))
+    if faults:
+        order = list(variables)
+        raise SettingsError(sorted(faults, key=lambda fault: order.index(fault.variable)))
+    return settings
+
+
+def settings_warnings(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Variables that look like misspelled settings, a sentence each. They are not an error."""
+    names = [row.variable for row in settings_table()]
+    return tuple(
+        f"{found} is no setting and has no effect; did you mean {meant}?"
+        for found, meant in misspelled(environ, names).items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SettingRow:
+    """A line of the table of settings; ``default`` is None for a setting that must be set."""
+
+    variable: str
+    meaning: str
+    valid: str
+    default: str | None
+
+
+def settings_table() -> list[SettingRow]:
+    """All settings, for documents and help texts."""
+    return [
+        SettingRow(
+            variable=_variable(field),
+            meaning=field.description or "",
+            valid=_extra(field)["valid"],
+            default=_extra(field)["default_text"],
+        )
+        for field in Settings.model_fields.values()
+    ]
+
+
+def setting_fault(variable: str, value: str | None, problem: str) -> Fault:
+    """A fault of the setting read from ``variable``, with its valid values and default."""
+    for field in Settings.model_fields.values():
+        if _variable(field) == variable:
+            return _fault(field, value, problem)
+    raise KeyError(variable)
+
+
+def _variable(field: FieldInfo) -> str:
+    assert field.alias is not None  # setting() always gives one
+    return field.alias
+
+
+def _extra(field: FieldInfo) -> dict[str, Any]:
+    assert isinstance(field.json_schema_extra, dict)  # setting() always gives one
+    return field.json_schema_extra
+
+
+def _fault(field: FieldInfo, value: str | None, problem: str, valid: str | None = None) -> Fault:
+    extra = _extra(field)
+    return Fault(_variable(field), value, problem, valid or extra["valid"], extra["default_text"])
+
+
+def _problem(details: ErrorDetails, environ: Mapping[str, str]) -> str:
+    """Our words for pydantic's."""
+    match details["type"]:
+        case "missing":
+            variable = str(details["loc"][0])
+            found = [name for name, meant in misspelled(environ, [variable]).items()]
+            return "is not set" + (f" (but {found[0]} is: a misspelling?)" if found else "")
+        case "int_parsing" | "int_from_float" | "int_parsing_size":
+            return "is not a whole number"
+        case "float_parsing" | "finite_number":
+            return "is not a number of seconds"
+        case "greater_than_equal":
+            return "is too small"
+        case "less_than_equal":
+            return "is too large"
+        case "literal_error":
+            return "is not one of the valid values"
+        case "value_error":
+            return str(details["ctx"]["error"])
+        case "ip_v4_network":
+            return "is not a network address with its prefix length"
+        case _:
+            return f"is not valid ({details['msg']})"

@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""What can be wrong between settings that are each right."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from pathways_slurm.topology import (
+    TopologyError,
+    describe_valid_shapes,
+    topology_for,
+    valid_chips_per_host,
+)
+
+if TYPE_CHECKING:
+    from pathways_slurm.config import Settings
+
+# (variable, problem, valid values if the setting's own are too wide)
+Finding = tuple[str, str, str | None]
+
+# Octets of A.B.(1+slice).(1+host) in which a local service has to fit; 255 ends no host's address.
+_LOCAL_MAX_SLICES = 255
+_LOCAL_MAX_HOSTS = 254
+
+# Variables that begin like a setting and are none: what a component or a job of a service sees.
+_OTHER_VARIABLES = frozenset(
+    {
+        "PATHWAYS_BIND_ADDRESS",
+        "PATHWAYS_HOST_INDEX",
+        "PATHWAYS_INCARNATION",
+        "PATHWAYS_JAX_VERSION",
+        "PATHWAYS_MAX_SLICES",
+        "PATHWAYS_MIN_SLICES",
+        "PATHWAYS_NODE_ADDRESSES",
+        "PATHWAYS_NODE_NAMES",
+        "PATHWAYS_RM_ADDRESS",
+        "PATHWAYS_RUN_ID",
+        "PATHWAYS_SLICE_INDEX",
+        "PATHWAYS_SLICE_SHAPE",
+        "PATHWAYS_TPU_TYPE",
+    }
+)
+
+
+def check_between(settings: "Settings", at_fault: Set[str]) -> Iterator[Finding]:
+    """Everything wrong between settings, but for checks that look at a variable in ``at_fault``."""
+    for variables, check in _CHECKS.items():
+        if at_fault.isdisjoint(variables):
+            yield from check(settings)
+
+
+def unavailable(settings: "Settings", at_fault: Set[str]) -> Iterator[Finding]:
+    """Choices that are valid, and that this version can't serve yet."""
+    choices = {
+        "PATHWAYS_RUNTIME": (settings.runtime, "emulator"),
+        "PATHWAYS_CONTAINER": (settings.container, "none"),
+        "PATHWAYS_SCHEDULER": (settings.scheduler, "local"),
+    }
+    for variable, (choice, available) in choices.items():
+        if variable not in at_fault and choice != available:
+            yield variable, "is not available in this version", available
+
+
+def misspelled(environ: Iterable[str], names: Iterable[str]) -> dict[str, str]:
+    """Variables that are close to one of ``names`` without being it or another known one."""
+    names = list(names)
+    found = {}
+    for variable in sorted(environ):
+        if variable in names or variable in _OTHER_VARIABLES:
+            continue
+        close = get_close_matches(variable.upper(), names, n=1, cutoff=0.85)
+        if close:
+            found[variable] = close[0]
+    return found
+
+
+def _slices(settings: "Settings") -> Iterator[Finding]:
+    if settings.min_slices > settings.max_slices:
+        yield (
+            "MIN_SLICES",
+            f"is more than MAX_SLICES={settings.max_slices}",
+            f"a whole number from 1 to {settings.max_slices}",
+        )
+
+
+def _shape(settings: "Settings") -> Iterator[Finding]:
+    try:
+        topology_for(settings.tpu_type, settings.slice_shape)
+    except TopologyError:
+        yield (
+            "SLICE_SHAPE",
+            f"is no slice shape of TPU_TYPE={settings.tpu_type}",
+            describe_valid_shapes(settings.tpu_type),
+        )
+
+
+def _chips_per_host(settings: "Settings") -> Iterator[Finding]:
+    if settings.chips_per_host is None:
+        return
+    try:
+        valid = valid_chips_per_host(settings.tpu_type, settings.slice_shape)
+    except TopologyError:
+        return  # _shape says so
+    if settings.chips_per_host not in valid:
+        yield (
+            "PATHWAYS_CHIPS_PER_HOST",
+            f"is no host machine of a {settings.tpu_type} slice of {settings.slice_shape}",
+            " or ".join(map(str, valid)),
+        )
+
+
+def _ports(settings: "Settings") -> Iterator[Finding]:
+    # Resource manager and proxy share an address. Workers have addresses of their own.
+    if settings.rm_port == settings.proxy_port:
+        yield (
+            "PATHWAYS_RM_PORT",
+            "is the port of the proxy on the same address",
+            f"a port from 1 to 65535 other than PATHWAYS_PROXY_PORT={settings.proxy_port}",
+        )
+
+
+def _local_slices(settings: "Settings") -> Iterator[Finding]:
+    if settings.scheduler == "local" and settings.max_slices > _LOCAL_MAX_SLICES:
+        yield (
+            "MAX_SLICES",
+            "does not fit PATHWAYS_LOCAL_NETWORK",
+            f"a whole number from 1 to {_LOCAL_MAX_SLICES} with PATHWAYS_SCHEDULER=local",
+        )
+
+
+def _local_hosts(settings: "Settings") -> Iterator[Finding]:
+    if settings.scheduler != "local":
+        return
+    try:
+        topology = topology_for(settings.tpu_type, settings.slice_shape, settings.chips_per_host)
+    except TopologyError:
+        return  # _shape or _chips_per_host says so
+    if topology.hosts > _LOCAL_MAX_HOSTS:
+        yield (
+            "SLICE_SHAPE",
+            f"has {topology.hosts} hosts, which do not fit PATHWAYS_LOCAL_NETWORK",
+            f"a shape of at most {_LOCAL_MAX_HOSTS} hosts with PATHWAYS_SCHEDULER=local",
+        )
+
+
+def _container(settings: "Settings") -> Iterator[Finding]:
+    if settings.runtime == "pathways" and settings.container != "enroot":
+        yield "PATHWAYS_CONTAINER", "does not go with PATHWAYS_RUNTIME=pathways", "enroot"
+
+
+# The variables that each check looks at → the check.
+_CHECKS: Mapping[tuple[str, ...], Callable[["Settings"], Iterator[Finding]]] = {
+    ("MIN_SLICES", "MAX_SLICES"): _slices,
+    ("TPU_TYPE", "SLICE_SHAPE"): _shape,
+    ("TPU_TYPE", "SLICE_SHAPE", "PATHWAYS_CHIPS_PER_HOST"): _chips_per_host,
+    ("PATHWAYS_RM_PORT", "PATHWAYS_PROXY_PORT"): _ports,
+    ("PATHWAYS_SCHEDULER", "MAX_SLICES"): _local_slices,
+    ("PATHWAYS_SCHEDULER", "TPU_TYPE", "SLICE_SHAPE", "PATHWAYS_CHIPS_PER_HOST"): _local_hosts,
+    ("PATHWAYS_RUNTIME", "PATHWAYS_CONTAINER"): _container,
+}

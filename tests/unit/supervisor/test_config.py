@@ -1,0 +1,319 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""config.py: defaults, what is derived, and every fault in one go."""
+
+from pathlib import Path
+
+import pytest
+from pathways_slurm.config import (
+    Fault,
+    Settings,
+    SettingsError,
+    load_settings,
+    settings_table,
+    settings_warnings,
+)
+
+GOOD = {
+    "HOME": "/home/ann",
+    "SLICE_SHAPE": "2x4",
+    "MIN_SLICES": "2",
+    "MAX_SLICES": "3",
+    "GCS_BUCKET": "my-bucket",
+}
+
+
+def load(**changes: str) -> Settings:
+    return load_settings(GOOD | changes)
+
+
+def faults_of(environ: dict[str, str]) -> dict[str, Fault]:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(environ)
+    faults = {fault.variable: fault for fault in caught.value.faults}
+    assert len(faults) == len(caught.value.faults), "one fault per variable"
+    assert str(caught.value).splitlines() == [str(fault) for fault in caught.value.faults]
+    return faults
+
+
+def test_defaults() -> None:
+    settings = load()
+    assert settings.tpu_type == "v6e"
+    assert (settings.runtime, settings.container, settings.scheduler) == (
+        "emulator",
+        "none",
+        "local",
+    )
+    assert (settings.proxy_port, settings.rm_port, settings.worker_port) == (29000, 29001, 29001)
+    assert (settings.heartbeat_timeout_s, settings.lease_s, settings.tick_s) == (10, 30, 0.5)
+    assert settings.start_timeout_s is None
+    assert (settings.restart_budget, settings.restart_window_s) == (5, 600)
+    assert (settings.slice_restart_budget, settings.slice_restart_window_s) == (10, 600)
+    assert settings.topology.hosts == 2
+
+
+def test_paths_of_the_default_and_of_a_named_service() -> None:
+    settings = load()
+    assert settings.cluster_env_path == Path("/home/ann/pathways/cluster.env")
+    assert settings.events_path == Path("/home/ann/pathways/events.jsonl")
+    assert settings.state_dir == Path("/home/ann/pathways/state")
+    assert settings.logs_dir == Path("/home/ann/pathways/logs")
+    named = load(PATHWAYS_HOME="/srv/p", PATHWAYS_NAME="blue")
+    assert named.cluster_env_path == Path("/srv/p/services/blue/cluster.env")
+
+
+def test_local_addresses() -> None:
+    settings = load(PATHWAYS_LOCAL_NETWORK="127.9.0.0/16")
+    assert settings.local_service_address == "127.9.0.1"
+    assert settings.local_host_address(0, 0) == "127.9.1.1"
+    assert settings.local_host_address(254, 253) == "127.9.255.254"
+
+
+@pytest.mark.parametrize(
+    ("bucket", "scratch"),
+    [
+        ("my-bucket", "gs://my-bucket/pathways-scratch/shared"),
+        ("gs://my.bucket_1/", "gs://my.bucket_1/pathways-scratch/shared"),
+        ("/data/x/", "/data/x/pathways-scratch/shared"),
+        ("/", "/pathways-scratch/shared"),
+        ("~/x", "/home/ann/x/pathways-scratch/shared"),
+    ],
+)
+def test_scratch_location(bucket: str, scratch: str) -> None:
+    settings = load(GCS_BUCKET=bucket)
+    assert settings.scratch_location == scratch
+    assert settings.scratch_dir == (Path(scratch) if scratch.startswith("/") else None)
+
+
+def test_extra_arguments_are_split_as_a_shell_would() -> None:
+    settings = load(PATHWAYS_RM_EXTRA_ARGS="--a=1 '--b=x y' --c")
+    assert settings.rm_extra_args == ("--a=1", "--b=x y", "--c")
+
+
+def test_chips_per_host_makes_one_host_of_two() -> None:
+    assert load(PATHWAYS_CHIPS_PER_HOST="8").topology.instance_type == "tpuv6e1t:2x4"
+
+
+def test_an_empty_variable_is_as_good_as_none() -> None:
+    assert load(TPU_TYPE="").tpu_type == "v6e"
+    assert faults_of(GOOD | {"MIN_SLICES": ""})["MIN_SLICES"].problem == "is not set"
+
+
+def test_nothing_set_is_a_fault_for_each_required_setting() -> None:
+    faults = faults_of({"HOME": "/home/ann"})
+    assert list(faults) == ["SLICE_SHAPE", "MIN_SLICES", "MAX_SLICES", "GCS_BUCKET"]
+    assert str(faults["GCS_BUCKET"]) == (
+        "GCS_BUCKET is not set. Valid: a bucket name, gs://BUCKET, or an absolute directory. "
+        "Default: none, it must be set."
+    )
+
+
+def test_everything_wrong_is_said_at_once() -> None:
+    faults = faults_of(
+        {
+            "TPU_TYPE": "v7x",
+            "SLICE_SHAPE": "2by4",
+            "MIN_SLICES": "two",
+            "GCS_BUCKET": "./scratch",
+            "PATHWAYS_RUNTIME": "emu",
+            "PATHWAYS_CONTAINER": "docker",
+            "PATHWAYS_SCHEDULER": "pbs",
+            "PATHWAYS_HOME": "pathways",
+            "PATHWAYS_NAME": "-",
+            "PATHWAYS_CHIPS_PER_HOST": "0",
+            "PATHWAYS_PROXY_PORT": "65536",
+            "PATHWAYS_RM_PORT": "0",
+            "PATHWAYS_WORKER_PORT": "29001.5",
+            "PATHWAYS_LOCAL_NETWORK": "10.1.0.0/16",
+            "PATHWAYS_RM_EXTRA_ARGS": "--a='",
+            "PATHWAYS_PROXY_EXTRA_ARGS": "--flag value",
+            "PATHWAYS_WORKER_EXTRA_ARGS": "-x",
+            "PATHWAYS_HEARTBEAT_TIMEOUT_S": "soon",
+            "PATHWAYS_LEASE_S": "0",
+            "PATHWAYS_TICK_S": "nan",
+            "PATHWAYS_START_TIMEOUT_S": "-1",
+            "PATHWAYS_RESTART_BUDGET": "-1",
+            "PATHWAYS_RESTART_WINDOW_S": "0",
+            "PATHWAYS_SLICE_RESTART_BUDGET": "1.5",
+            "PATHWAYS_SLICE_RESTART_WINDOW_S": "inf",
+        }
+    )
+    # All settings there are, and in the order of the table.
+    assert list(faults) == [row.variable for row in settings_table()]
+    assert {variable: fault.problem for variable, fault in faults.items()} == {
+        "TPU_TYPE": "is not a known TPU type",
+        "SLICE_SHAPE": "is not a slice shape",
+        "MIN_SLICES": "is not a whole number",
+        "MAX_SLICES": "is not set",
+        "GCS_BUCKET": "is neither a bucket name nor an absolute directory",
+        "PATHWAYS_RUNTIME": "is not one of the valid values",
+        "PATHWAYS_CONTAINER": "is not one of the valid values",
+        "PATHWAYS_SCHEDULER": "is not one of the valid values",
+        "PATHWAYS_HOME": "is not an absolute path",
+        "PATHWAYS_NAME": "is not a valid name",
+        "PATHWAYS_CHIPS_PER_HOST": "is too small",
+        "PATHWAYS_PROXY_PORT": "is too large",
+        "PATHWAYS_RM_PORT": "is too small",
+        "PATHWAYS_WORKER_PORT": "is not a whole number",
+        "PATHWAYS_LOCAL_NETWORK": "is not a /16 network of loopback addresses",
+        "PATHWAYS_RM_EXTRA_ARGS": "can't be split into words: No closing quotation",
+        "PATHWAYS_PROXY_EXTRA_ARGS": (
+            "has the word 'value', which is not of the form --flag=value"
+        ),
+        "PATHWAYS_WORKER_EXTRA_ARGS": "has the word '-x', which is not of the form --flag=value",
+        "PATHWAYS_HEARTBEAT_TIMEOUT_S": "is not a number of seconds",
+        "PATHWAYS_LEASE_S": "is too small",
+        "PATHWAYS_TICK_S": "is not a number of seconds",
+        "PATHWAYS_START_TIMEOUT_S": "is too small",
+        "PATHWAYS_RESTART_BUDGET": "is too small",
+        "PATHWAYS_RESTART_WINDOW_S": "is too small",
+        "PATHWAYS_SLICE_RESTART_BUDGET": "is not a whole number",
+        "PATHWAYS_SLICE_RESTART_WINDOW_S": "is not a number of seconds",
+    }
+    assert str(faults["TPU_TYPE"]) == (
+        "TPU_TYPE='v7x' is not a known TPU type. Valid: v4, v5e, v5p, v6e, tpu7x. Default: v6e."
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "variable", "problem", "valid"),
+    [
+        (
+            {"MIN_SLICES": "4"},
+            "MIN_SLICES",
+            "is more than MAX_SLICES=3",
+            "a whole number from 1 to 3",
+        ),
+        (
+            {"SLICE_SHAPE": "3x5"},
+            "SLICE_SHAPE",
+            "is no slice shape of TPU_TYPE=v6e",
+            "1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16",
+        ),
+        (
+            {"PATHWAYS_CHIPS_PER_HOST": "1"},
+            "PATHWAYS_CHIPS_PER_HOST",
+            "is no host machine of a v6e slice of 2x4",
+            "4 or 8",
+        ),
+        (
+            {"PATHWAYS_RM_PORT": "29000"},
+            "PATHWAYS_RM_PORT",
+            "is the port of the proxy on the same address",
+            "a port from 1 to 65535 other than PATHWAYS_PROXY_PORT=29000",
+        ),
+        (
+            {"MAX_SLICES": "256"},
+            "MAX_SLICES",
+            "does not fit PATHWAYS_LOCAL_NETWORK",
+            "a whole number from 1 to 255 with PATHWAYS_SCHEDULER=local",
+        ),
+        (
+            {"TPU_TYPE": "v5p", "SLICE_SHAPE": "8x8x16"},
+            "SLICE_SHAPE",
+            "has 256 hosts, which do not fit PATHWAYS_LOCAL_NETWORK",
+            "a shape of at most 254 hosts with PATHWAYS_SCHEDULER=local",
+        ),
+        (
+            {"PATHWAYS_SCHEDULER": "slurm"},
+            "PATHWAYS_SCHEDULER",
+            "is not available in this version",
+            "local",
+        ),
+        (
+            {"PATHWAYS_CONTAINER": "enroot"},
+            "PATHWAYS_CONTAINER",
+            "is not available in this version",
+            "none",
+        ),
+        (
+            {"PATHWAYS_RUNTIME": "pathways"},
+            "PATHWAYS_RUNTIME",
+            "is not available in this version",
+            "emulator",
+        ),
+        (
+            {"GCS_BUCKET": "gs://bucket/folder"},
+            "GCS_BUCKET",
+            "is neither a bucket name nor an absolute directory",
+            "a bucket name, gs://BUCKET, or an absolute directory",
+        ),
+        (
+            {"HOME": ""},
+            "PATHWAYS_HOME",
+            "starts with ~, but HOME is not set to an absolute directory",
+            "an absolute directory",
+        ),
+        (
+            {"PATHWAYS_HOME": "/a\nb"},
+            "PATHWAYS_HOME",
+            "contains a control character",
+            "an absolute directory",
+        ),
+        (
+            {"PATHWAYS_LOCAL_NETWORK": "127.0.0.0/8"},
+            "PATHWAYS_LOCAL_NETWORK",
+            "is not a /16 network of loopback addresses",
+            "a /16 network within 127.0.0.0/8, such as 127.7.0.0/16",
+        ),
+        (
+            {"PATHWAYS_LOCAL_NETWORK": "127.0.0.1/16"},
+            "PATHWAYS_LOCAL_NETWORK",
+            "is not a network address with its prefix length",
+            "a /16 network within 127.0.0.0/8, such as 127.7.0.0/16",
+        ),
+    ],
+)
+def test_single_faults(changes: dict[str, str], variable: str, problem: str, valid: str) -> None:
+    faults = faults_of(GOOD | changes)
+    assert list(faults) == [variable]
+    assert (faults[variable].problem, faults[variable].valid) == (problem, valid)
+
+
+def test_checks_between_settings_run_although_other_settings_are_at_fault() -> None:
+    faults = faults_of({"MIN_SLICES": "5", "MAX_SLICES": "2", "SLICE_SHAPE": "2x2x1"})
+    assert list(faults) == ["SLICE_SHAPE", "MIN_SLICES", "GCS_BUCKET", "PATHWAYS_HOME"]
+    assert faults["MIN_SLICES"].problem == "is more than MAX_SLICES=2"
+    assert faults["SLICE_SHAPE"].problem == "is no slice shape of TPU_TYPE=v6e"
+
+
+def test_a_setting_at_fault_is_not_blamed_on_another() -> None:
+    # 2x2x1 is right for v5p, which may be what was meant.
+    faults = faults_of(GOOD | {"TPU_TYPE": "v5", "SLICE_SHAPE": "2x2x1", "MAX_SLICES": "many"})
+    assert list(faults) == ["TPU_TYPE", "MAX_SLICES"]
+
+
+def test_a_misspelled_required_setting_is_pointed_out() -> None:
+    environ = {**GOOD, "MAX_SLICE": "3"}
+    del environ["MAX_SLICES"]
+    assert faults_of(environ)["MAX_SLICES"].problem == (
+        "is not set (but MAX_SLICE is: a misspelling?)"
+    )
+
+
+def test_misspelled_optional_settings_are_warnings() -> None:
+    environ = GOOD | {
+        "PATHWAYS_LEAS_S": "3",
+        "PATHWAYS_RUN_ID": "of a job",
+        "PATHWAYS_MIN_SLICES": "of a job",
+        "PATHWAYS_WHATEVER_ELSE": "",
+        "PATH": "",
+    }
+    load_settings(environ)
+    assert settings_warnings(environ) == (
+        "PATHWAYS_LEAS_S is no setting and has no effect; did you mean PATHWAYS_LEASE_S?",
+    )
+
+
+def test_the_table_says_everything_about_each_setting() -> None:
+    table = {row.variable: row for row in settings_table()}
+    assert all(row.meaning and row.valid for row in table.values())
+    required = [variable for variable, row in table.items() if row.default is None]
+    assert required == ["SLICE_SHAPE", "MIN_SLICES", "MAX_SLICES", "GCS_BUCKET"]
+    assert table["PATHWAYS_TICK_S"].default == "0.5 with the local scheduler, 5 with Slurm"
+    assert table["PATHWAYS_HOME"].default == "~/pathways"
+
+
+def test_settings_can_not_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        load().max_slices = 9
