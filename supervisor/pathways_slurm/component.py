@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """RM and proxy as processes: start one under a guard, recognise it later, stop it.
 
-All that is known of a component is in its guard's status file, so a supervisor that was restarted
-sees it as the one that started it did. Nobody here is a parent: the guard is detached at its
+All that is known of a component is on disk: a status file that its guard writes, and a lock beside
+it that the guard holds as long as anything of it lives. So a supervisor that was restarted sees a
+component as the one that started it did. Nobody here is a parent: the guard is detached at its
 start, so init (or the nearest subreaper) reaps it, and the guard reaps the component.
 """
 
-import contextlib
 import json
 import os
 import select
@@ -17,198 +17,211 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pathways_slurm import processes
 from pathways_slurm.files import make_private_dir
+from pathways_slurm.keeper import signal_name
 from pathways_slurm.locks import try_lock
 from pathways_slurm.processes import ProcessIdentity
 
-# After the guard's own grace: the time to kill, reap and write the status.
-_MARGIN_S = 5.0
+_LOOK_AGAIN_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentStatus:
-    """What a status file says, checked against the processes that live now.
+    """A component at one moment.
 
     Attributes:
-        alive: The component's process lives.
-        pid: Of the component; None if it never started.
+        alive: It starts, runs or ends: its guard lives, or something it has to end.
+        pid: Of its process, once it has started.
         exit_code: Once it ended by exit, and its guard lived to see it.
         signal: That ended it, likewise.
-        started_at: Unix time in seconds; None if it never started.
-        ended_at: Likewise, of its end.
-        reason: Why it ended or could not start, in words; "" while it runs.
-        component: Identity of the component's process, if it was alive when the guard looked.
-        guard: Identity of the guard's process.
+        started_at: Unix time in seconds.
+        ended_at: Likewise.
+        ended: How it ended or why it could not start, in words ("ended by signal 9 (SIGKILL)");
+            "" while it is alive, or if it was never started.
+        guard: The guard's process, once it has started the component.
     """
 
     alive: bool
-    pid: int | None
-    exit_code: int | None
-    signal: int | None
-    started_at: float | None
-    ended_at: float | None
-    reason: str
-    component: ProcessIdentity | None
-    guard: ProcessIdentity | None
+    pid: int | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    ended: str = ""
+    guard: ProcessIdentity | None = None
 
 
-def spawn_guard(
-    argv: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    root: ProcessIdentity,
-    status: Path,
-    log: Path,
-    grace_s: float = 10.0,
-) -> bool:
-    """Starts ``argv`` under a guard that outlives this process but not ``root``.
+@dataclass(frozen=True)
+class ComponentProcess:
+    """One component of a service; the object itself holds nothing that is not on disk.
 
-    Returns before the component runs: ``status`` appears once it does, or could not. The status
-    file of an earlier run is removed first.
-
-    Args:
-        argv: The component's program (an absolute path) and arguments.
-        env: Its whole environment.
+    Attributes:
+        status_file: Written by the guard; its directory need not exist yet.
+        log: Output of the component and of its guard, appended.
         root: The process with which it ends.
-        status: Where the guard keeps its status file.
-        log: Output of the component and of the guard, appended.
-        grace_s: From SIGTERM to SIGKILL.
-
-    Returns:
-        False if a guard of ``status`` lives already, perhaps started by a supervisor that was
-        killed a moment ago: nothing was done.
-
-    Raises:
-        OSError: No process could be started, or a directory or file could not be written.
+        grace_s: From SIGTERM to SIGKILL, at its end.
     """
-    make_private_dir(status.parent)
-    make_private_dir(log.parent)
-    guard = [
-        *(sys.executable, "-P", "-m", "pathways_slurm.guard"),
-        *("--root-pid", str(root.pid), "--root-start-time", str(root.start_time)),
-        *("--status", str(status.absolute()), "--log", str(log.absolute())),
-        *("--grace", str(grace_s), "--", *argv),
-    ]
-    lock = try_lock(_lock_path(status))
-    if lock is None:
-        return False
-    try:
-        status.unlink(missing_ok=True)
-        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    status_file: Path
+    log: Path
+    root: ProcessIdentity
+    grace_s: float = 10.0
+
+    def start(self, argv: Sequence[str], env: Mapping[str, str]) -> bool:
+        """Starts the component, and returns before it runs. What comes of it is in ``status``.
+
+        Args:
+            argv: Program (an absolute path) and arguments.
+            env: Its whole environment.
+
+        Returns:
+            False if it is alive already, perhaps started by a supervisor that was killed a moment
+            ago: nothing was done.
+
+        Raises:
+            OSError: No process could be started, or a directory or file could not be written.
+        """
+        make_private_dir(self.status_file.parent)
+        make_private_dir(self.log.parent)
+        lock = try_lock(_lock_path(self.status_file))
+        if lock is None:
+            return False
         try:
-            # The guard inherits the lock and holds it as long as anything of it lives.
+            self.status_file.unlink(missing_ok=True)
+            self._spawn_guard(argv, env, lock)
+        finally:
+            os.close(lock)
+        return True
+
+    def status(self) -> ComponentStatus:
+        """See :func:`read_status`."""
+        return read_status(self.status_file)
+
+    def stop(self) -> None:
+        """Has the guard end it, and returns at once. Fine if it has ended, or just starts.
+
+        One that has no status yet can't be told: call again while ``status().alive``.
+        """
+        guard = self.status().guard
+        if guard is not None:
+            processes.send_signal(guard, signal.SIGTERM)
+
+    def wait_ended(self, timeout_s: float) -> bool:
+        """Waits until nothing of it lives; False if that takes longer than ``timeout_s``."""
+        deadline = time.monotonic() + timeout_s
+        while (status := self.status()).alive:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return False
+            if status.guard is None or not _wait_for(status.guard, remaining):
+                time.sleep(_LOOK_AGAIN_S)
+        return True
+
+    def _spawn_guard(self, argv: Sequence[str], env: Mapping[str, str], lock: int) -> None:
+        guard = [
+            *(sys.executable, "-P", "-m", "pathways_slurm.guard"),
+            *("--root-pid", str(self.root.pid)),
+            *("--root-start-time", str(self.root.start_time)),
+            *("--status", str(self.status_file.absolute()), "--log", str(self.log.absolute())),
+            *("--grace", str(self.grace_s), "--", *argv),
+        ]
+        output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            # The guard inherits the lock; its component does not.
             processes.start_detached(guard, env=env, output=output, pass_fds=[lock])
         finally:
             os.close(output)
-    finally:
-        os.close(lock)
-    return True
 
 
-def read_status(path: Path) -> ComponentStatus | None:
-    """What is known of the component, or None if there is no status file (yet).
+def read_status(path: Path) -> ComponentStatus:
+    """What is known of the component whose guard writes ``path``.
 
     Raises:
         ValueError: The file is not a guard's status file.
         OSError: It can't be read.
     """
+    # First, because what has ended has written its last word.
+    alive = _is_locked(_lock_path(path))
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        return None
+        return ComponentStatus(alive)
     try:
-        fields = json.loads(text)
-        component = _identity(fields, "pid", "start_time")
-        return ComponentStatus(
-            alive=component is not None and processes.is_alive(component),
-            pid=fields.get("pid"),
-            exit_code=fields.get("exit_code"),
-            signal=fields.get("signal"),
-            started_at=fields.get("started_at"),
-            ended_at=fields.get("ended_at"),
-            reason=str(fields.get("reason") or fields.get("error") or ""),
-            component=component,
-            guard=_identity(fields, "guard_pid", "guard_start_time"),
-        )
+        return _parse(json.loads(text), alive)
     except (ValueError, TypeError, AttributeError, KeyError) as fault:
-        raise ValueError(f"{path} is not a status file of a guard: {fault}") from fault
+        raise ValueError(f"{path} is not a status file of a guard: {fault!r}") from fault
 
 
-def wait_started(path: Path, timeout_s: float) -> ComponentStatus | None:
-    """The status once there is one, or None after ``timeout_s`` seconds."""
-    deadline = time.monotonic() + timeout_s
-    while (status := read_status(path)) is None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return status
-
-
-def wait(path: Path, timeout_s: float) -> bool:
-    """Waits until component and guard have ended; False if they have not after ``timeout_s``."""
-    deadline = time.monotonic() + timeout_s
-    status = read_status(path)
-    if status is None:
-        return not _guard_lives(path)
-    # The guard ends after the component; that of a killed guard may still be on its way.
-    return all(
-        _wait_ended(process, deadline)
-        for process in (status.guard, status.component)
-        if process is not None
+def _parse(fields: Mapping[str, object], alive: bool) -> ComponentStatus:
+    # A status file is ours, but other hands may have been there: every field is checked.
+    exit_code, number = _optional_int(fields, "exit_code"), _optional_int(fields, "signal")
+    guard_pid = _optional_int(fields, "guard_pid")
+    guard_start_time = _optional_int(fields, "guard_start_time")
+    guard = None
+    if guard_pid is not None and guard_start_time is not None:
+        guard = ProcessIdentity(guard_pid, guard_start_time, str(fields["boot_id"]))
+    ended = ""
+    if not alive:
+        ended = str(fields.get("error", "")) or _words(exit_code, number)
+    return ComponentStatus(
+        alive=alive,
+        pid=_optional_int(fields, "pid"),
+        exit_code=exit_code,
+        signal=number,
+        started_at=_optional_float(fields, "started_at"),
+        ended_at=_optional_float(fields, "ended_at"),
+        ended=ended,
+        guard=guard,
     )
 
 
-def stop(path: Path, grace_s: float) -> ComponentStatus | None:
-    """Ends the component and its guard, and returns the last status.
-
-    SIGTERM to the guard, which gives the component its own grace time. If that has not ended both
-    after ``grace_s`` and a few seconds, the guard is killed, and with it all that is below it.
-    Fine if it has ended already, or never started.
-
-    Raises:
-        TimeoutError: Its processes are still there, though killed.
-    """
-    status = read_status(path)
-    if status is None and _guard_lives(path):
-        status = wait_started(path, _MARGIN_S)
-    if status is None:
-        return None
-    if status.guard is not None:
-        processes.send_signal(status.guard, signal.SIGTERM)
-    if not wait(path, grace_s + _MARGIN_S):
-        if status.guard is not None:
-            processes.send_signal(status.guard, signal.SIGKILL)
-        if not wait(path, _MARGIN_S):
-            raise TimeoutError(f"process {status.pid} of {path} does not end, though killed")
-    return read_status(path)
+def _words(exit_code: int | None, number: int | None) -> str:
+    if number is not None:
+        return f"ended by signal {number} ({signal_name(number)})"
+    if exit_code is not None:
+        return f"exited with code {exit_code}"
+    return "ended with its guard, which was killed"
 
 
-def _lock_path(status: Path) -> Path:
-    return status.with_name(f"{status.name}.lock")
+def _optional_int(fields: Mapping[str, object], name: str) -> int | None:
+    value = fields.get(name)
+    if value is None or isinstance(value, int):
+        return value
+    raise ValueError(f"{name} is {value!r}, not a number")
 
 
-def _guard_lives(status: Path) -> bool:
-    if not status.parent.exists():
+def _optional_float(fields: Mapping[str, object], name: str) -> float | None:
+    value = fields.get(name)
+    if value is None or isinstance(value, int | float):
+        return value
+    raise ValueError(f"{name} is {value!r}, not a number")
+
+
+def _lock_path(status_file: Path) -> Path:
+    return status_file.with_name(f"{status_file.name}.lock")
+
+
+def _is_locked(path: Path) -> bool:
+    if not path.exists():
         return False
-    lock = try_lock(_lock_path(status))
+    lock = try_lock(path)
     if lock is None:
         return True
     os.close(lock)
     return False
 
 
-def _identity(fields: Mapping[str, Any], pid: str, start_time: str) -> ProcessIdentity | None:
-    if fields.get(pid) is None or fields.get(start_time) is None:
-        return None
-    return ProcessIdentity(int(fields[pid]), int(fields[start_time]), str(fields["boot_id"]))
-
-
-def _wait_ended(process: ProcessIdentity, deadline: float) -> bool:
+def _wait_for(process: ProcessIdentity, timeout_s: float) -> bool:
+    """Waits for a process's end; False at once if it has ended before."""
     descriptor = processes.open_pidfd(process)
     if descriptor is None:
-        return True
-    with contextlib.closing(os.fdopen(descriptor, "rb", buffering=0)):
+        return False
+    try:
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+        poll.poll(timeout_s * 1000)
+    finally:
+        os.close(descriptor)
+    return True
