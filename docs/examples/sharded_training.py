@@ -72,6 +72,14 @@ class Run:
     seed: int
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """What a mesh needs; JAX compiles each at its first call."""
+
+    init: Callable[[int], State]
+    step: Callable[[State, jax.Array], tuple[State, jax.Array]]
+
+
 class Trainer:
     """Initial state and training step of a run, compiled once for each mesh it meets.
 
@@ -81,7 +89,7 @@ class Trainer:
     def __init__(self, run: Run) -> None:
         self.run = run
         self._optimizer = optax.adam(LEARNING_RATE)
-        self._steps: dict[Mesh, Callable[[State, jax.Array], tuple[State, jax.Array]]] = {}
+        self._compiled: dict[Mesh, Compiled] = {}
 
     def _init(self, seed: int) -> State:
         params = model.init_params(jax.random.key(seed), self.run.config)
@@ -107,22 +115,25 @@ class Trainer:
         )
         return abstract
 
+    def _compile(self, mesh: Mesh) -> Compiled:
+        if mesh not in self._compiled:
+            shardings = jax.tree.map(lambda x: x.sharding, self.abstract_state(mesh))
+            scalar = NamedSharding(mesh, PartitionSpec())
+            self._compiled[mesh] = Compiled(
+                jax.jit(self._init, out_shardings=shardings),
+                jax.jit(self._step, donate_argnums=0, out_shardings=(shardings, scalar)),
+            )
+        return self._compiled[mesh]
+
     def init(self, mesh: Mesh) -> State:
         """The state before the first step, on ``mesh``."""
-        shardings = jax.tree.map(lambda x: x.sharding, self.abstract_state(mesh))
-        state: State = jax.jit(self._init, out_shardings=shardings)(self.run.seed)
-        return state
+        return self._compile(mesh).init(self.run.seed)
 
-    def step(self, state: State, text: npt.NDArray[np.uint8], step: int, mesh: Mesh) -> Any:
-        """Takes step number ``step`` (from 0). Donates ``state``; returns (new state, loss)."""
+    def step(
+        self, state: State, text: npt.NDArray[np.uint8], step: int, mesh: Mesh
+    ) -> tuple[State, jax.Array]:
+        """Takes step ``step``, from 0: returns the new state and the loss. Donates ``state``."""
         run = self.run
-        if mesh not in self._steps:
-            shardings = jax.tree.map(lambda x: x.sharding, self.abstract_state(mesh))
-            self._steps[mesh] = jax.jit(
-                self._step,
-                donate_argnums=0,
-                out_shardings=(shardings, NamedSharding(mesh, PartitionSpec())),
-            )
         tokens = model.batch_at(
             text,
             seed=run.seed,
@@ -132,7 +143,7 @@ class Trainer:
             seq_len=run.config.seq_len,
         )
         rows = NamedSharding(mesh, PartitionSpec(("slice", "fsdp")))
-        return self._steps[mesh](state, jax.device_put(tokens, rows))
+        return self._compile(mesh).step(state, jax.device_put(tokens, rows))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,242 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The example's loop, its retries, its command line, and the program as a process."""
+
+import gc
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+import sharded_training as sharded
+import train_transformer as program
+from char_transformer import ModelConfig, load_text
+from pathwaysutils.elastic.manager import ScaleUpSignalError
+
+PROGRAM = Path(program.__file__)
+
+
+class LossOfASlice(program.Reporter):
+    """Fails as reading a loss does when a slice is gone, once, at the step given."""
+
+    at: int | None = None
+
+    def step(self, step: int, loss: float, slices: Any) -> None:
+        if step == self.at:
+            self.at = None
+            raise jax.errors.JaxRuntimeError("DATA_LOSS: slice 1 is gone\nand more")
+        super().step(step, loss, slices)
+
+
+def slices(*indices: int) -> dict[int, list[jax.Device]]:
+    return {i: jax.devices()[i * 2 : i * 2 + 2] for i in indices}
+
+
+@pytest.fixture(scope="module")
+def trainer() -> sharded.Trainer:
+    return sharded.Trainer(
+        sharded.Run(ModelConfig(layers=1, width=16, seq_len=12), global_batch=6, seed=0)
+    )
+
+
+def loop(trainer: sharded.Trainer, directory: Path, steps: int = 7) -> program.Loop:
+    return program.Loop(
+        trainer=trainer,
+        text=load_text(50_000),
+        reporter=LossOfASlice(metrics=io.StringIO()),
+        steps=steps,
+        checkpoint_dir=directory,
+        checkpoint_period=3,
+    )
+
+
+def events(loop: program.Loop) -> list[dict[str, Any]]:
+    assert isinstance(loop.reporter.metrics, io.StringIO)
+    return [json.loads(line) for line in loop.reporter.metrics.getvalue().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    trainer: sharded.Trainer, tmp_path_factory: pytest.TempPathFactory
+) -> dict[int, float]:
+    undisturbed = loop(trainer, tmp_path_factory.mktemp("undisturbed"))
+    undisturbed.attempt(slices(0, 1, 2), frozenset)
+    return undisturbed.reporter.losses
+
+
+def test_lost_slice_costs_the_steps_since_the_checkpoint(
+    trainer: sharded.Trainer, undisturbed: dict[int, float], tmp_path: Path
+) -> None:
+    run = loop(trainer, tmp_path)
+    assert isinstance(run.reporter, LossOfASlice)
+    run.reporter.at = 5
+    with pytest.raises(jax.errors.JaxRuntimeError):
+        run.attempt(slices(0, 1, 2), frozenset)
+    run.attempt(slices(0, 2), frozenset)
+
+    told = [(e["event"], e.get("step", e.get("active", e.get("message")))) for e in events(run)]
+    assert told == [
+        ("slices", [0, 1, 2]),
+        *(("step", n) for n in range(1, 5)),
+        ("error", "DATA_LOSS: slice 1 is gone"),
+        ("slices", [0, 2]),
+        ("restore", 3),
+        *(("step", n) for n in range(4, 8)),
+    ]
+    assert run.reporter.losses == pytest.approx(undisturbed, rel=1e-4)
+
+
+def test_returned_slice_ends_the_attempt_at_a_saved_step(
+    trainer: sharded.Trainer, undisturbed: dict[int, float], tmp_path: Path
+) -> None:
+    run = loop(trainer, tmp_path)
+    with pytest.raises(ScaleUpSignalError):
+        run.attempt(slices(0, 2), lambda: frozenset({1} if run.reporter.furthest == 2 else ()))
+    run.attempt(slices(0, 1, 2), frozenset)
+    restores = [e["step"] for e in events(run) if e["event"] == "restore"]
+    assert restores == [2]
+    assert run.reporter.losses == pytest.approx(undisturbed, rel=1e-4)
+
+
+def test_failed_attempt_leaves_no_arrays(trainer: sharded.Trainer, tmp_path: Path) -> None:
+    run = loop(trainer, tmp_path)
+    assert isinstance(run.reporter, LossOfASlice)
+    run.reporter.at = 5
+    gc.collect()
+    before = len(jax.live_arrays())
+    with pytest.raises(jax.errors.JaxRuntimeError) as caught:
+        run.attempt(slices(0, 1, 2), frozenset)
+    assert len(jax.live_arrays()) > before
+    del caught
+    gc.collect()
+    assert len(jax.live_arrays()) == before
+
+
+def test_finished_run_takes_no_step_again(trainer: sharded.Trainer, tmp_path: Path) -> None:
+    loop(trainer, tmp_path, steps=2).attempt(slices(0, 2), frozenset)
+    again = loop(trainer, tmp_path, steps=2)
+    again.attempt(slices(0, 2), frozenset)
+    assert [e["event"] for e in events(again)] == ["slices", "restore"]
+
+
+def test_retries_go_on_while_they_make_progress() -> None:
+    reached = iter([1, 2, 3, 4, 4, 4, 9])
+    budget = program.RetryBudget(lambda: next(reached), limit=4)
+    assert all(budget(n, ValueError()) for n in range(7))
+
+
+def test_retries_in_place_run_out() -> None:
+    budget = program.RetryBudget(lambda: 7, limit=3)
+    assert [budget(n, ValueError()) for n in range(4)] == [True, True, False, False]
+
+
+def test_every_bad_option_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    bad = "--steps 0 --width 30 --dropout 1 --seed -1 --poll-interval 0 --min-slices x"
+    with pytest.raises(SystemExit) as ended:
+        program.parse_options(bad.split(), {})
+    assert ended.value.code == 2
+    told = capsys.readouterr().err
+    for fault in (
+        "--steps must be >= 1, got 0",
+        "--width must be a multiple of 4, got 30",
+        "--dropout must be >= 0 and < 1, got 1.0",
+        "--seed must be >= 0, got -1",
+        "--poll-interval must be > 0, got 0.0",
+        "--min-slices must be an integer >= 1, got 'x'",
+    ):
+        assert fault in told
+
+
+def test_min_slices_comes_from_the_service_unless_given() -> None:
+    env = {"PATHWAYS_MIN_SLICES": "3"}
+    assert program.parse_options([], env).min_slices == 3
+    assert program.parse_options(["--min-slices", "2"], env).min_slices == 2
+    assert program.parse_options([], {}).min_slices == 1
+
+
+# --- the program as a process -------------------------------------------------------------------
+
+
+def start(*arguments: str | Path, tmp: Path) -> "subprocess.Popen[str]":
+    env = {
+        "PATH": os.environ["PATH"],
+        "JAX_PLATFORMS": "cpu",
+        "TMPDIR": str(tmp),
+    }
+    return subprocess.Popen(
+        [sys.executable, PROGRAM, *arguments],
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def sixty_steps(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Any]]:
+    tmp = tmp_path_factory.mktemp("sixty")
+    process = start("--steps", "60", "--metrics", tmp / "metrics", tmp=tmp)
+    out, err = process.communicate(timeout=90)
+    assert (process.returncode, err) == (0, ""), out
+    return out, lines_of(tmp / "metrics")
+
+
+def test_loss_falls_on_plain_jax(sixty_steps: tuple[str, list[Any]]) -> None:
+    out, lines = sixty_steps
+    losses = {e["step"]: e["loss"] for e in lines if e["event"] == "step"}
+    assert sorted(losses) == list(range(1, 61))
+    assert losses[1] > 5
+    assert losses[60] < 3.2
+    assert out.splitlines()[-1] == (f"loss {losses[1]:.4f} at step 1, {losses[60]:.4f} at step 60")
+
+
+def test_run_resumed_by_another_process_repeats_the_losses(
+    sixty_steps: tuple[str, list[Any]], tmp_path: Path
+) -> None:
+    for steps in ("6", "12"):
+        options = (
+            "--steps",
+            steps,
+            "--checkpoint-dir",
+            tmp_path / "c",
+            "--metrics",
+            tmp_path / "m",
+        )
+        process = start(*options, tmp=tmp_path)
+        out, err = process.communicate(timeout=90)
+        assert (process.returncode, err) == (0, ""), out
+    lines = lines_of(tmp_path / "m")
+    assert [e["step"] for e in lines if e["event"] == "restore"] == [6]
+    found = {e["step"]: e["loss"] for e in lines if e["event"] == "step"}
+    expected = {e["step"]: e["loss"] for e in sixty_steps[1] if e["event"] == "step"}
+    assert found == {step: expected[step] for step in range(1, 13)}
+
+
+def test_checkpoints_of_other_options_are_refused(tmp_path: Path) -> None:
+    sharded.check_same_run(tmp_path, sharded.Run(ModelConfig(), global_batch=24, seed=5))
+    process = start("--checkpoint-dir", tmp_path, tmp=tmp_path)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "seed 5 there, 0 here" in err
+
+
+@pytest.mark.parametrize(("signum", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signal_ends_the_program_cleanly(tmp_path: Path, signum: int, status: int) -> None:
+    process = start("--steps", "100000", "--metrics", tmp_path / "m", tmp=tmp_path)
+    assert process.stdout is not None
+    assert any(line.startswith("step ") for line in process.stdout)
+    process.send_signal(signum)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (status, ""), out
+    assert f"stopped by {signal.Signals(signum).name} after step" in out
+    assert [p.name for p in tmp_path.iterdir()] == ["m"]
