@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""What several commands share: settings with all their faults, and exit codes."""
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from pathways_slurm.paths import ServicePaths
+
+if TYPE_CHECKING:
+    from pathways_slurm.config import Settings
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_BUSY = 3
+# An error in this program itself (sysexits.h EX_SOFTWARE): the supervisor's parent tries again.
+EXIT_BUG = 70
+
+EXIT_CODES_HELP = """\b
+Exit codes:
+  0  ended by order; nothing of it is left
+  1  the service failed; the reason is the last line
+  2  settings or options are wrong; nothing was started
+  3  a supervisor runs this service already"""
+
+
+def service_paths() -> ServicePaths:
+    """Paths of the service that PATHWAYS_HOME and PATHWAYS_NAME select; exits 2 if they are bad."""
+    try:
+        return ServicePaths.from_environ(os.environ)
+    except ValueError as error:
+        fail_usage([str(error)])
+
+
+def fail_usage(faults: Iterable[str]) -> NoReturn:
+    """Prints every fault on a line of its own and exits with 2."""
+    listed = list(faults)
+    click.echo(
+        f"pathways-slurm: {len(listed)} setting(s) are wrong; nothing was started:", err=True
+    )
+    for fault in listed:
+        click.echo(f"  - {fault}", err=True)
+    sys.exit(EXIT_USAGE)
+
+
+def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
+    """Prints one error and exits."""
+    click.echo(f"pathways-slurm: {message}", err=True)
+    sys.exit(code)
+
+
+def load_checked_settings() -> "Settings":
+    """The settings; prints every fault and exits 2 if there is one."""
+    from pathways_slurm.config import load_settings, settings_warnings
+    from pathways_slurm.faults import SettingsError
+    from pathways_slurm.files import make_private_dir
+
+    for warning in settings_warnings(os.environ):
+        click.echo(f"pathways-slurm: warning: {warning}", err=True)
+    try:
+        settings = load_settings(os.environ)
+    except SettingsError as error:
+        fail_usage(map(str, error.faults))
+    for directory in (settings.paths.state, settings.paths.logs):
+        make_private_dir(directory)
+    return settings
+
+
+def settings_help() -> list[tuple[str, str]]:
+    """Every setting and what it is about, for a help text."""
+    from pathways_slurm.config import settings_table
+
+    return [
+        (
+            row.variable,
+            f"{row.meaning}: {row.valid}.  "
+            + ("[required]" if row.default is None else f"[default: {row.default}]"),
+        )
+        for row in settings_table()
+    ]

@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""``pathways-slurm supervise``."""
+
+import os
+import sys
+
+import click
+
+from pathways_slurm.cli.common import (
+    EXIT_BUG,
+    EXIT_BUSY,
+    EXIT_CODES_HELP,
+    EXIT_FAILED,
+    fail,
+    fail_usage,
+    load_checked_settings,
+)
+
+
+@click.command(name="supervise", epilog=EXIT_CODES_HELP)
+def command() -> None:
+    """Run the supervisor in the foreground.
+
+    The run belongs to the process that calls this (a shell, a batch script, or "up"): the service
+    ends when that process ends, and a supervisor that it starts again goes on with the same run.
+    """
+    import structlog
+
+    from pathways_slurm.faults import SettingsError
+    from pathways_slurm.logs import log_to
+    from pathways_slurm.processes import identify
+    from pathways_slurm.store import AlreadyRunning, RecordError
+    from pathways_slurm.supervise import supervise
+
+    root = identify(os.getppid())
+    settings = load_checked_settings()
+    if root is None or os.getppid() != root.pid:
+        fail("the process that started the supervisor has ended already", EXIT_FAILED)
+    log = settings.paths.component_log("supervisor")
+    try:
+        log_to(log)
+        sys.exit(supervise(settings, root))
+    except SettingsError as error:
+        fail_usage(map(str, error.faults))
+    except AlreadyRunning as error:
+        fail(str(error), EXIT_BUSY)
+    except RecordError as error:
+        fail(str(error), EXIT_FAILED)
+    except Exception:
+        structlog.get_logger().exception("the supervisor has failed by an error of its own")
+        fail(f"the supervisor has failed by an error of its own; see {log}", EXIT_BUG)

@@ -1,0 +1,235 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""What to do about the whole service. Pure: rules, memory and one observation in, a plan out.
+
+Level-triggered: every plan follows from what is observed now; memory only holds what can no longer
+be observed. A look that failed leaves the slices as they were.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from pathways_slurm.budget import Budget
+from pathways_slurm.decide_slice import decide_slice
+from pathways_slurm.decide_stop import EXIT_FAILED, EXIT_STOPPED, begin_stop, decide_stop
+from pathways_slurm.events import Reason
+from pathways_slurm.model import (
+    Action,
+    Component,
+    Memory,
+    Note,
+    Observation,
+    Plan,
+    Publish,
+    Rules,
+    SliceMemory,
+    StartComponent,
+    Submission,
+    Submit,
+    Withdraw,
+)
+from pathways_slurm.scheduler.base import Task
+from pathways_slurm.states import ServicePhase, SliceState
+
+# A proxy that lives but accepts no connection for this long is no longer announced.
+PROXY_SILENCE_S = 15.0
+
+_COMPONENT_ENDED = {
+    Component.RM: Reason.ResourceManagerEnded,
+    Component.PROXY: Reason.ProxyEnded,
+}
+
+
+def decide(rules: Rules, memory: Memory, seen: Observation, now: float) -> Plan:
+    """Returns what to do now.
+
+    Args:
+        rules: Limits from the settings.
+        memory: Of the last plan, with the ids of arrays submitted since.
+        seen: One observation.
+        now: Unix time in seconds.
+    """
+    for tag, array_id in seen.found.items():
+        memory = memory.with_array(tag, array_id)
+    if memory.phase is not ServicePhase.STOPPING and not seen.stop_reason:
+        draft = _Draft(rules, memory, seen, now)
+        draft.decide_components()
+        draft.decide_slices()
+        draft.decide_publication()
+        draft.check_hope()
+        if draft.failure is None:
+            draft.decide_phase()
+            return draft.plan()
+        draft.notes.append(draft.failure)
+        stopping = begin_stop(draft.memory, draft.failure.message, EXIT_FAILED, now)
+        plan = decide_stop(stopping, seen, now)
+        return replace(plan, notes=(*draft.notes, *plan.notes))
+    if memory.phase is ServicePhase.STOPPING:
+        return decide_stop(memory, seen, now)
+    plan = decide_stop(begin_stop(memory, seen.stop_reason, EXIT_STOPPED, now), seen, now)
+    note = Note(Reason.ServiceStopping, f"service is ending: {seen.stop_reason}")
+    return replace(plan, notes=(note, *plan.notes))
+
+
+def ready_slices(memory: Memory) -> tuple[int, ...]:
+    """Indices of the slices that were ready at the last look."""
+    return tuple(i for i, s in sorted(memory.slices.items()) if s.state is SliceState.READY)
+
+
+def newest_tasks(tasks: tuple[Task, ...]) -> dict[int, Task]:
+    """The task of the greatest incarnation of each slice."""
+    newest: dict[int, Task] = {}
+    for task in tasks:
+        known = newest.get(task.index)
+        if known is None or task.incarnation > known.incarnation:
+            newest[task.index] = task
+    return newest
+
+
+@dataclass
+class _Draft:
+    """A plan in the making; each step reads the observation and adds to it."""
+
+    rules: Rules
+    memory: Memory
+    seen: Observation
+    now: float
+    actions: list[Action] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    failure: Note | None = None
+
+    def plan(self) -> Plan:
+        return Plan(tuple(self.actions), tuple(self.notes), self.memory, self.rules.tick_s)
+
+    def decide_components(self) -> None:
+        """Starts what does not live: RM first, the proxy once RM answers."""
+        for component in Component:
+            waits = component is Component.PROXY and not self.seen.components[Component.RM].answers
+            if not self.seen.components[component].alive and not waits:
+                self._start(component)
+
+    def _start(self, component: Component) -> None:
+        if component not in self.memory.started:
+            self.memory = replace(self.memory, started=self.memory.started | {component})
+            self.actions.append(StartComponent(component))
+            return
+        budget = Budget(*self.rules.component_budget)
+        spent = self.memory.component_restarts.get(component, ())
+        how = self.seen.components[component].ended or "is gone"
+        if not budget.left(spent, self.now):
+            words = f"the {component.label} {how}, and its restart budget has run out"
+            words += f" ({budget.describe(spent, self.now)})"
+            self.failure = Note(Reason.BudgetExhausted, words, component.value)
+        elif not budget.backoff_left(spent, self.now):
+            recent = (*budget.recent(spent, self.now), self.now)
+            restarts = {**self.memory.component_restarts, component: recent}
+            self.memory = replace(self.memory, component_restarts=restarts)
+            words = f"the {component.label} {how}; started again"
+            words += f" ({budget.describe(recent, self.now)})"
+            self.notes.append(Note(_COMPONENT_ENDED[component], words, component.value))
+            self.actions.append(StartComponent(component))
+
+    def decide_slices(self) -> None:
+        """Looks after every slice; submits those that no array covers."""
+        if not self._scheduler_answers():
+            return
+        assert self.seen.tasks is not None
+        newest = newest_tasks(self.seen.tasks)
+        pending = [s for s in self.memory.submissions if not s.array_id]
+        self.actions.extend(Submit(s) for s in pending)
+        covered = {i for s in self.memory.submissions for i in s.indices}
+        unanswered = {i for s in pending for i in s.indices}
+        fresh = [i for i in range(self.rules.max_slices) if i not in covered]
+        slices = {i: self.memory.slice(i) for i in range(self.rules.max_slices)}
+        for index in sorted(covered - unanswered):
+            answers = index in self.seen.answering
+            decision = decide_slice(
+                self.rules, index, newest.get(index), slices[index], answers, self.now
+            )
+            slices[index] = decision.memory
+            self.actions.extend(decision.actions)
+            self.notes.extend(decision.notes)
+            if decision.resubmit:
+                fresh.append(index)
+        self.memory = replace(self.memory, slices=slices)
+        if fresh:
+            self._submit(tuple(sorted(fresh)), slices)
+
+    def _scheduler_answers(self) -> bool:
+        silent = self.seen.tasks is None
+        if silent and not self.memory.scheduler_silent:
+            words = f"the scheduler does not answer ({self.seen.stale_reason}); "
+            words += "slices are shown as last known"
+            self.notes.append(Note(Reason.SchedulerUnavailable, words, "scheduler"))
+        elif self.memory.scheduler_silent and not silent:
+            words = "the scheduler answers again"
+            self.notes.append(Note(Reason.SchedulerAnswersAgain, words, "scheduler"))
+        self.memory = replace(self.memory, scheduler_silent=silent)
+        return not silent
+
+    def _submit(self, indices: tuple[int, ...], slices: dict[int, SliceMemory]) -> None:
+        first = 1 + max(s.incarnation for s in slices.values())
+        tag = f"{self.memory.run_id}-{len(self.memory.submissions)}"
+        submission = Submission(tag, indices, first)
+        submissions = (*self.memory.submissions, submission)
+        self.memory = replace(self.memory, submissions=submissions)
+        self.actions.append(Submit(submission))
+        listed = ", ".join(map(str, indices))
+        words = f"submitting slice{'s' if len(indices) > 1 else ''} {listed} as {tag}"
+        self.notes.append(Note(Reason.ArraySubmitted, words))
+
+    def decide_publication(self) -> None:
+        """Announces the proxy once enough slices are ready; withdraws what no longer answers."""
+        proxy = self.seen.components[Component.PROXY]
+        silent = proxy.alive and not proxy.answers
+        since = (self.memory.proxy_silent_since or self.now) if silent else 0.0
+        self.memory = replace(self.memory, proxy_silent_since=since)
+        ready = len(ready_slices(self.memory))
+        if self.seen.published:
+            why = ""
+            if not proxy.alive:
+                why = f"the IFRT proxy {proxy.ended or 'is gone'}"
+            elif silent and self.now - since >= PROXY_SILENCE_S:
+                why = f"the IFRT proxy has not answered for {self.now - since:.0f} s"
+            if why:
+                self.actions.append(Withdraw())
+                words = f"cluster.env withdrawn: {why}"
+                self.notes.append(Note(Reason.ClusterEnvWithdrawn, words))
+        elif proxy.answers and ready >= self.rules.min_slices:
+            self.actions.append(Publish())
+            words = f"cluster.env published: {ready} of {self.rules.max_slices} slices are ready"
+            self.notes.append(Note(Reason.ClusterEnvPublished, words))
+
+    def check_hope(self) -> None:
+        """Fails the service when MIN_SLICES can no longer be reached by itself."""
+        gone = {
+            i: s.reason
+            for i, s in sorted(self.memory.slices.items())
+            if s.state in (SliceState.FAILED, SliceState.CANCELLED)
+        }
+        can_come = self.rules.max_slices - len(gone)
+        if can_come < self.rules.min_slices and self.failure is None:
+            words = f"only {can_come} of {self.rules.max_slices} slices can still come, fewer than"
+            words += f" MIN_SLICES={self.rules.min_slices} ("
+            words += "; ".join(f"slice {i}: {reason}" for i, reason in gone.items()) + ")"
+            self.failure = Note(Reason.BudgetExhausted, words)
+
+    def decide_phase(self) -> None:
+        """What a user reads of the service as a whole."""
+        before = self.memory.phase
+        ready = len(ready_slices(self.memory))
+        answers = self.seen.components[Component.PROXY].answers
+        enough = ready >= self.rules.min_slices
+        reason = f"{ready} of {self.rules.max_slices} slices ready"
+        if not enough:
+            reason += f", fewer than MIN_SLICES={self.rules.min_slices}"
+        if not answers:
+            reason += "; the IFRT proxy does not answer"
+        if self.memory.scheduler_silent:
+            reason += "; the scheduler does not answer"
+        phase = ServicePhase.DEGRADED
+        if answers and enough and (self.seen.published or before is not ServicePhase.STARTING):
+            phase = ServicePhase.READY
+        elif before is ServicePhase.STARTING:
+            phase = before
+        since = self.memory.since if phase is before else self.now
+        self.memory = replace(self.memory, phase=phase, since=since, reason=reason)

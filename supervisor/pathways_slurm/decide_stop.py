@@ -1,0 +1,66 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""How a service ends: withdraw the address, cancel the array, end RM and proxy. Pure."""
+
+from dataclasses import replace
+
+from pathways_slurm.events import Reason
+from pathways_slurm.model import (
+    Action,
+    Cancel,
+    Component,
+    Memory,
+    Note,
+    Observation,
+    Plan,
+    StopComponent,
+    Withdraw,
+)
+from pathways_slurm.states import ServicePhase
+
+# Ending everything must not take longer; what is left then ends by lease.
+STOP_DEADLINE_S = 45.0
+# While ending, the next look comes soon: nothing else is going on.
+_LOOK_AGAIN_S = 0.2
+
+EXIT_STOPPED = 0
+EXIT_FAILED = 1
+
+
+def begin_stop(memory: Memory, reason: str, exit_code: int, now: float) -> Memory:
+    """From now on the service only ends."""
+    return replace(
+        memory, phase=ServicePhase.STOPPING, since=now, reason=reason, exit_code=exit_code
+    )
+
+
+def decide_stop(memory: Memory, seen: Observation, now: float) -> Plan:
+    """What is left to end; the plan carries an exit code once nothing is, or time is up."""
+    actions: list[Action] = []
+    left: list[str] = []
+    if seen.published:
+        actions.append(Withdraw())
+        left.append("cluster.env")
+    if seen.tasks is None:
+        left.append(f"the array (the scheduler does not answer: {seen.stale_reason})")
+    elif live := tuple(task.id for task in seen.tasks if not task.state.ended):
+        actions.append(Cancel(live))
+        left.append(f"array tasks {', '.join(live)}")
+    for component in (Component.PROXY, Component.RM):
+        if seen.components[component].alive:
+            actions.append(StopComponent(component))
+            left.append(f"the {component.label}")
+    plan = Plan(tuple(actions), (), memory, _LOOK_AGAIN_S)
+    if not left:
+        return _finish(plan, memory, now, memory.exit_code, "nothing of it is left")
+    if now - memory.since >= STOP_DEADLINE_S:
+        words = f"gave up waiting after {STOP_DEADLINE_S:g} s for {', '.join(left)}"
+        return _finish(plan, memory, now, EXIT_FAILED, words)
+    return plan
+
+
+def _finish(plan: Plan, memory: Memory, now: float, exit_code: int, words: str) -> Plan:
+    phase = ServicePhase.STOPPED if exit_code == EXIT_STOPPED else ServicePhase.FAILED
+    note = Note(Reason.ServiceStopped, f"service ended ({memory.reason}): {words}")
+    after = replace(memory, phase=phase, since=now)
+    return replace(plan, memory=after, notes=(note,), exit_code=exit_code)

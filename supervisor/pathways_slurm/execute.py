@@ -1,0 +1,82 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Performs a plan's actions. Each is idempotent: doing it again at the next look is harmless."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from pathways_slurm.component import ComponentProcess
+from pathways_slurm.model import (
+    Action,
+    Cancel,
+    Component,
+    Memory,
+    Publish,
+    Release,
+    Requeue,
+    StartComponent,
+    StopComponent,
+    Submission,
+    Submit,
+    Withdraw,
+)
+from pathways_slurm.scheduler.base import ArraySpec, Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """How the parts of a service are started; pure functions of its settings.
+
+    Attributes:
+        commands: argv and environment of RM and proxy.
+        array: The array to submit for a submission.
+        cluster_env: Text of the discovery file.
+    """
+
+    commands: Mapping[Component, tuple[tuple[str, ...], Mapping[str, str]]]
+    array: Callable[[Submission], ArraySpec]
+    cluster_env: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Does what a plan says. ``launch`` is None where a run can only be ended."""
+
+    scheduler: Scheduler
+    processes: Mapping[Component, ComponentProcess]
+    withdraw: Callable[[], None]
+    launch: Launch | None
+
+    def perform(self, action: Action, memory: Memory) -> Memory:
+        """Performs one action and returns the memory with what it taught.
+
+        Raises:
+            SchedulerUnavailable: Not known to be done; the next plan repeats it.
+            SchedulerError: The scheduler refuses.
+            OSError: A file could not be written or a process not started.
+        """
+        match action:
+            case Submit(submission):
+                array_id = self.scheduler.submit(self._launch().array(submission))
+                return memory.with_array(submission.tag, array_id)
+            case Requeue(task_id):
+                self.scheduler.requeue(task_id)
+            case Release(task_id):
+                self.scheduler.release(task_id)
+            case Cancel(task_ids):
+                self.scheduler.cancel(task_ids)
+            case StartComponent(component):
+                argv, env = self._launch().commands[component]
+                self.processes[component].start(argv, env)
+            case StopComponent(component):
+                self.processes[component].stop()
+            case Publish():
+                self._launch().cluster_env()
+            case Withdraw():
+                self.withdraw()
+        return memory
+
+    def _launch(self) -> Launch:
+        if self.launch is None:
+            raise RuntimeError("a run that is only being ended starts nothing")
+        return self.launch

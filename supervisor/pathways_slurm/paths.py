@@ -1,0 +1,85 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where a service keeps its files. Needs no other setting than the service's home and name."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+DEFAULT_NAME = "pathways"
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePaths:
+    """All paths of one service below ``directory``."""
+
+    directory: Path
+
+    @classmethod
+    def of(cls, home: Path, name: str = DEFAULT_NAME) -> "ServicePaths":
+        """The default service lives in ``home`` itself, one of another name below ``services/``."""
+        return cls(home if name == DEFAULT_NAME else home / "services" / name)
+
+    @classmethod
+    def from_environ(cls, environ: Mapping[str, str]) -> "ServicePaths":
+        """From PATHWAYS_HOME (default ~/pathways) and PATHWAYS_NAME, for commands that look only.
+
+        Raises:
+            ValueError: The home is not absolute or the name is not a plain word.
+        """
+        home = environ.get("PATHWAYS_HOME", "").strip() or "~/pathways"
+        name = environ.get("PATHWAYS_NAME", "").strip() or DEFAULT_NAME
+        path = Path(home).expanduser()
+        if not path.is_absolute():
+            raise ValueError(f"PATHWAYS_HOME is {home!r}; it must be an absolute path")
+        if "/" in name or name.startswith("."):
+            raise ValueError(f"PATHWAYS_NAME is {name!r}; it must be a plain name, such as 'mine'")
+        return cls.of(path, name)
+
+    @property
+    def cluster_env(self) -> Path:
+        """The discovery file."""
+        return self.directory / "cluster.env"
+
+    @property
+    def events(self) -> Path:
+        """Every transition, one JSON object a line."""
+        return self.directory / "events.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        """Output of every component and host."""
+        return self.directory / "logs"
+
+    @property
+    def state(self) -> Path:
+        """What the supervisor keeps for itself."""
+        return self.directory / "state"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one living supervisor."""
+        return self.state / "lock"
+
+    @property
+    def record(self) -> Path:
+        """The run's memory, written before each side effect."""
+        return self.state / "run.json"
+
+    @property
+    def status(self) -> Path:
+        """What ``status`` shows."""
+        return self.state / "status.json"
+
+    @property
+    def local_arrays(self) -> Path:
+        """The local scheduler's directory."""
+        return self.state / "local"
+
+    def component_status(self, component: str) -> Path:
+        """Written by the component's guard."""
+        return self.state / f"{component}.json"
+
+    def component_log(self, component: str) -> Path:
+        """The component's output, appended."""
+        return self.logs / f"{component}.log"

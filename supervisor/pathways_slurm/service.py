@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The loop: look, decide, save, perform, wait."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import structlog
+
+from pathways_slurm.decide import decide
+from pathways_slurm.decide_stop import EXIT_FAILED, begin_stop
+from pathways_slurm.events import EventLog, Reason
+from pathways_slurm.execute import Executor
+from pathways_slurm.model import Action, Memory, Note, Observation, Plan, Rules, Submit
+from pathways_slurm.observe import Observer
+from pathways_slurm.scheduler.base import SchedulerError, SchedulerUnavailable
+from pathways_slurm.states import ServicePhase
+from pathways_slurm.wakeup import Wakeup
+
+_log = structlog.get_logger()
+
+
+@dataclass
+class Service:
+    """One run of a service, from its first look until nothing of it is left.
+
+    Attributes:
+        rules: Limits for decisions.
+        memory: As loaded, or new.
+        save: Puts the memory on disk.
+        show: Puts the status where ``status`` finds it.
+        clock: Unix time in seconds.
+    """
+
+    rules: Rules
+    memory: Memory
+    observer: Observer
+    executor: Executor
+    events: EventLog
+    save: Callable[[Memory], None]
+    show: Callable[[Memory, Observation], None]
+    clock: Callable[[], float] = time.time
+    _complaints: dict[str, str] = field(default_factory=dict)
+
+    def run(self, wakeup: Wakeup, stop_reason: str = "") -> int:
+        """Loops until the service has ended and returns the supervisor's exit code.
+
+        Args:
+            wakeup: Interrupts the wait between two looks.
+            stop_reason: Ends the run from the start on, to clean up after an earlier supervisor.
+        """
+        while True:
+            seen = self.observer.look(self.memory, stop_reason or wakeup.stop_reason)
+            plan = decide(self.rules, self.memory, seen, self.clock())
+            self._adopt(plan, seen)
+            if plan.exit_code is not None:
+                return plan.exit_code
+            # A stop that arrived during this round is looked at without any wait.
+            asked = wakeup.stop_reason and self.memory.phase is not ServicePhase.STOPPING
+            wakeup.wait(0.0 if asked else plan.look_again_s)
+
+    def _adopt(self, plan: Plan, seen: Observation) -> None:
+        changed = plan.memory != self.memory
+        self.memory = plan.memory
+        for note in plan.notes:
+            self._note(note)
+        saved = not changed or self._try("save the run's record", self.save, plan.memory)
+        for action in plan.actions:
+            # The intent must be on disk before an array exists that only it can name.
+            if saved or not isinstance(action, Submit):
+                self._perform(action)
+        if self.memory != plan.memory:
+            self._try("save the run's record", self.save, self.memory)
+        self._try("write the status", self.show, self.memory, seen)
+
+    def _perform(self, action: Action) -> None:
+        name = type(action).__name__
+        try:
+            self.memory = self.executor.perform(action, self.memory)
+        except SchedulerUnavailable as error:
+            self._complain(name, f"the scheduler gave no answer: {error}")
+        except SchedulerError as error:
+            if isinstance(action, Submit):
+                self._fail(f"the scheduler refused the array: {error}")
+            else:
+                self._complain(name, f"the scheduler refused: {error}")
+        except OSError as error:
+            self._complain(name, str(error))
+        else:
+            self._complaints.pop(name, None)
+
+    def _fail(self, words: str) -> None:
+        self._note(Note(Reason.ServiceStopping, words))
+        dropped = tuple(s for s in self.memory.submissions if s.array_id)
+        memory = replace(self.memory, submissions=dropped)
+        self.memory = begin_stop(memory, words, EXIT_FAILED, self.clock())
+
+    def _note(self, note: Note) -> None:
+        _log.info(note.message, reason=note.reason.value, subject=note.subject)
+        self._try("write to the event log", self.events.append, note)
+
+    def _try(self, what: str, write: Callable[..., Any], *args: Any) -> bool:
+        """Calls ``write``; a disk that is full for a while must not end the service."""
+        try:
+            write(*args)
+        except OSError as error:
+            self._complain(what, f"could not {what}: {error}")
+            return False
+        self._complaints.pop(what, None)
+        return True
+
+    def _complain(self, subject: str, words: str) -> None:
+        """Logs a difficulty once, not at every look that meets it again."""
+        if self._complaints.get(subject) != words:
+            self._complaints[subject] = words
+            _log.warning(words, action=subject)

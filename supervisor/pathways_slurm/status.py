@@ -1,0 +1,98 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a user can ask of a service: written by its supervisor, read by ``status``."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pathways_slurm.decide import newest_tasks
+from pathways_slurm.files import write_atomic
+from pathways_slurm.model import Component, ComponentView, Memory, Observation, Rules
+from pathways_slurm.paths import ServicePaths
+from pathways_slurm.probe import Endpoint
+from pathways_slurm.scheduler.base import Task
+from pathways_slurm.states import ServicePhase
+from pathways_slurm.store import supervisor_pid
+
+_ENDED = (ServicePhase.STOPPED, ServicePhase.FAILED)
+
+
+def describe(
+    rules: Rules, memory: Memory, seen: Observation, endpoints: Mapping[Component, Endpoint]
+) -> dict[str, Any]:
+    """The status of a service as a JSON object. Pure."""
+    tasks = newest_tasks(seen.tasks or ())
+    return {
+        "service": memory.phase.value,
+        "reason": memory.reason,
+        "since": memory.since,
+        "run_id": memory.run_id,
+        "min_slices": rules.min_slices,
+        "max_slices": rules.max_slices,
+        "cluster_env_published": seen.published,
+        **{c.value: _component(seen.components[c], endpoints.get(c)) for c in Component},
+        "slices": [_slice(index, memory, tasks.get(index)) for index in range(rules.max_slices)],
+    }
+
+
+def _component(view: ComponentView, endpoint: Endpoint | None) -> dict[str, Any]:
+    return {
+        "state": "UP" if view.answers else "STARTING" if view.alive else "DOWN",
+        "address": f"{endpoint[0]}:{endpoint[1]}" if endpoint else None,
+        "pid": view.pid if view.alive else None,
+        "reason": view.ended,
+    }
+
+
+def _slice(index: int, memory: Memory, task: Task | None) -> dict[str, Any]:
+    kept = memory.slice(index)
+    nodes = task.nodes if task else ()
+    pids = task.pids if task and task.pids else (None,) * len(nodes)
+    return {
+        "index": index,
+        "state": kept.state.value,
+        "since": kept.since,
+        "reason": kept.reason,
+        "incarnation": kept.incarnation,
+        "task": task.id if task else None,
+        "nodes": [node.name for node in nodes],
+        "hosts": [
+            {"node": node.name, "address": node.address, "pid": pid}
+            for node, pid in zip(nodes, pids, strict=False)
+        ],
+    }
+
+
+class StatusFile:
+    """Writes the status when it has changed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last = ""
+
+    def write(self, status: Mapping[str, Any]) -> None:
+        """Raises OSError when the disk does not take it; the next change tries again."""
+        text = json.dumps(status, indent=1) + "\n"
+        if text != self._last:
+            write_atomic(self._path, text)
+            self._last = text
+
+
+def read_status(paths: ServicePaths) -> dict[str, Any]:
+    """The service's status as it is now, also when no supervisor runs."""
+    try:
+        status: dict[str, Any] = json.loads(paths.status.read_text())
+    except FileNotFoundError:
+        return {
+            "service": ServicePhase.STOPPED.value,
+            "reason": f"no service was ever started in {paths.directory}",
+            "slices": [],
+        }
+    pid = supervisor_pid(paths.lock)
+    if pid is None and status["service"] not in {phase.value for phase in _ENDED}:
+        status["reason"] = f"no supervisor runs; it last said {status['service']}"
+        status["service"] = ServicePhase.UNKNOWN.value
+    status["supervisor_pid"] = pid
+    return status

@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The run's record on disk: what a restarted supervisor, or a clean-up, goes on from."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from pathways_slurm.files import PRIVATE_FILE_MODE, write_atomic
+from pathways_slurm.model import Memory
+from pathways_slurm.processes import ProcessIdentity
+
+
+class AlreadyRunning(Exception):
+    """Another supervisor holds the lock of this service."""
+
+
+class RecordError(Exception):
+    """The record on disk can't be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run of a service.
+
+    Attributes:
+        memory: As of the last plan.
+        root: Process the run belongs to; a supervisor adopts the run of its own root only.
+        scheduler: Which scheduler holds the run's arrays.
+        network: Of the local scheduler, such as ``127.0.0.0/16``; "" for others.
+    """
+
+    memory: Memory
+    root: ProcessIdentity
+    scheduler: str
+    network: str
+
+
+_RECORD = TypeAdapter(RunRecord)
+
+
+def load_record(path: Path) -> RunRecord | None:
+    """The record at ``path``, or None if there is none.
+
+    Raises:
+        RecordError: The file is there but is not a record.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    try:
+        return _RECORD.validate_json(data)
+    except ValidationError as error:
+        raise RecordError(
+            f"{path} is not a run record of this version ({error.error_count()} faults; first: "
+            f"{error.errors()[0]['msg']}). Make sure that nothing of the service runs, "
+            "then remove the file"
+        ) from error
+
+
+def save_record(path: Path, record: RunRecord) -> None:
+    """Writes the record atomically. Raises OSError when the disk does not take it."""
+    write_atomic(path, _RECORD.dump_json(record, indent=1))
+
+
+@contextmanager
+def service_lock(path: Path) -> Iterator[None]:
+    """Holds the lock of a service; the kernel releases it however the process ends.
+
+    Raises:
+        AlreadyRunning: Another process holds it; the message has its pid.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE_MODE)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+            raise AlreadyRunning(
+                f"a supervisor (pid {holder}) runs this service already; its state is in "
+                f"{path.parent}"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def supervisor_pid(path: Path) -> int | None:
+    """The pid of the supervisor that holds the lock at ``path``, or None if nobody does."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+        return int(text) if text.isdigit() else 0
+    else:
+        return None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a service together from its settings, or from the record of a run that must be ended."""
+
+import ipaddress
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import structlog
+
+from pathways_slurm import cluster_env, launch
+from pathways_slurm.component import ComponentProcess
+from pathways_slurm.config import Settings
+from pathways_slurm.events import EventLog, Reason
+from pathways_slurm.execute import Executor, Launch
+from pathways_slurm.model import Component, Memory, Note, Observation, Rules
+from pathways_slurm.observe import Observer
+from pathways_slurm.paths import ServicePaths
+from pathways_slurm.probe import Endpoint
+from pathways_slurm.processes import ProcessIdentity, open_pidfd
+from pathways_slurm.scheduler.base import Scheduler
+from pathways_slurm.scheduler.local import LocalScheduler
+from pathways_slurm.service import Service
+from pathways_slurm.states import ServicePhase
+from pathways_slurm.status import StatusFile, describe
+from pathways_slurm.store import RunRecord, load_record, save_record, service_lock
+from pathways_slurm.wakeup import Wakeup
+
+_log = structlog.get_logger()
+
+_OVER = (ServicePhase.STOPPED, ServicePhase.FAILED)
+
+
+def supervise(settings: Settings, root: ProcessIdentity) -> int:
+    """Runs the service until it has ended; returns the exit code.
+
+    Args:
+        settings: Checked ones.
+        root: Process the run belongs to. If it is the one that the record on disk names, the run
+            is adopted with its RM, proxy and array; a run of any other root is ended first.
+
+    Raises:
+        AlreadyRunning: Another supervisor runs this service.
+        RecordError: The record on disk can't be read.
+    """
+    paths = settings.paths
+    with service_lock(paths.lock), Wakeup(open_pidfd(root)) as wakeup:
+        record = load_record(paths.record)
+        if record is not None and record.memory.phase not in _OVER:
+            if record.root == root:
+                words = f"a new supervisor goes on with run {record.memory.run_id}"
+                EventLog(paths.events).append(Note(Reason.SupervisorAdopted, words))
+                return _start(settings, paths, record).run(wakeup)
+            _end(paths, record, wakeup, "its supervisor is gone and a new service starts")
+        paths.cluster_env.unlink(missing_ok=True)
+        record = RunRecord(
+            memory=Memory(run_id=uuid.uuid4().hex[:12], since=time.time()),
+            root=root,
+            scheduler=settings.scheduler,
+            network=str(settings.local_network),
+        )
+        words = f"run {record.memory.run_id} starts: {settings.max_slices} slices of "
+        words += f"{settings.tpu_type} {settings.slice_shape}, at least {settings.min_slices}"
+        EventLog(paths.events).append(Note(Reason.ServiceStarting, words))
+        return _start(settings, paths, record).run(wakeup)
+
+
+def end_leftovers(paths: ServicePaths, reason: str) -> int:
+    """Ends what a dead supervisor left, if anything; returns 0 if nothing is left.
+
+    Raises:
+        AlreadyRunning: Its supervisor lives.
+        RecordError: The record on disk can't be read.
+    """
+    if not paths.state.is_dir():
+        return 0
+    with service_lock(paths.lock), Wakeup() as wakeup:
+        record = load_record(paths.record)
+        if record is None or record.memory.phase in _OVER:
+            return 0
+        return _end(paths, record, wakeup, reason)
+
+
+def _end(paths: ServicePaths, record: RunRecord, wakeup: Wakeup, reason: str) -> int:
+    _log.warning("ending an earlier run", run=record.memory.run_id, why=reason)
+    # Only what is left of the run matters now; limits and ports do not.
+    rules = Rules(min_slices=0, max_slices=1 + max(record.memory.slices, default=-1))
+    view = _View(paths, record, rules, {}, 0, None)
+    return view.service().run(wakeup, stop_reason=reason)
+
+
+def _start(settings: Settings, paths: ServicePaths, record: RunRecord) -> Service:
+    rules = Rules(
+        min_slices=settings.min_slices,
+        max_slices=settings.max_slices,
+        component_budget=(settings.restart_budget, settings.restart_window_s),
+        slice_budget=(settings.slice_restart_budget, settings.slice_restart_window_s),
+        tick_s=settings.tick_s,
+    )
+    host = _scheduler(paths, record).service_node().address
+    endpoints = {
+        Component.RM: (host, settings.rm_port),
+        Component.PROXY: (host, settings.proxy_port),
+    }
+    run_id = record.memory.run_id
+    how = Launch(
+        commands={
+            Component.RM: (launch.rm_argv(settings), launch.rm_env(settings, host)),
+            Component.PROXY: (
+                launch.proxy_argv(settings, host),
+                launch.proxy_env(settings, host),
+            ),
+        },
+        array=lambda submission: launch.array_spec(
+            settings, submission.tag, host, submission.indices, submission.first_incarnation
+        ),
+        cluster_env=lambda: cluster_env.write(
+            paths.cluster_env, cluster_env.ClusterEnv.of(settings, run_id, host)
+        ),
+    )
+    return _View(paths, record, rules, endpoints, settings.worker_port, how).service()
+
+
+@dataclass(frozen=True)
+class _View:
+    """What a service is made of."""
+
+    paths: ServicePaths
+    record: RunRecord
+    rules: Rules
+    endpoints: Mapping[Component, Endpoint]
+    worker_port: int
+    launch: Launch | None
+
+    def service(self) -> Service:
+        scheduler = _scheduler(self.paths, self.record)
+        processes = {
+            c: ComponentProcess(
+                status_file=self.paths.component_status(c),
+                log=self.paths.component_log(c),
+                root=self.record.root,
+            )
+            for c in Component
+        }
+        status = StatusFile(self.paths.status)
+
+        def show(memory: Memory, seen: Observation) -> None:
+            status.write(describe(self.rules, memory, seen, self.endpoints))
+
+        def published() -> bool:
+            return cluster_env.run_id_of(self.paths.cluster_env) == self.record.memory.run_id
+
+        def withdraw() -> None:
+            cluster_env.remove(self.paths.cluster_env, self.record.memory.run_id)
+
+        return Service(
+            rules=self.rules,
+            memory=self.record.memory,
+            observer=Observer(scheduler, processes, self.endpoints, self.worker_port, published),
+            executor=Executor(
+                scheduler,
+                processes,
+                withdraw,
+                self.launch,
+            ),
+            events=EventLog(self.paths.events),
+            save=lambda memory: save_record(self.paths.record, replace(self.record, memory=memory)),
+            show=show,
+        )
+
+
+def _scheduler(paths: ServicePaths, record: RunRecord) -> Scheduler:
+    if record.scheduler == "local":
+        return LocalScheduler(paths.local_arrays, ipaddress.IPv4Network(record.network))
+    raise ValueError(f"no scheduler is called {record.scheduler!r}; valid: local")
