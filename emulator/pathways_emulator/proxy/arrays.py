@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The arrays of one session: handle → data, or the error that took its place."""
+
+import threading
+from collections.abc import Iterable, Sequence
+
+from pathways_emulator.proxy.executor import ArraySpec, Value
+from pathways_emulator.proxy.health import Health
+from pathways_emulator.proxy.status import Code, Status, invalid_argument
+
+# What an array is after it was donated.
+DELETED = Status(Code.INVALID_ARGUMENT, "the array was donated and can't be used any more")
+
+
+class Array:
+    """One array.
+
+    Attributes:
+        spec: None if even that is unknown: the request that should have made the array failed.
+        value: The data; None once ``error`` is set.
+        error: What whoever needs the data gets instead.
+        incarnations: (slice, incarnation) of every slice the array touches.
+    """
+
+    __slots__ = ("error", "incarnations", "spec", "value")
+
+    def __init__(
+        self,
+        spec: ArraySpec | None,
+        value: Value | None,
+        incarnations: tuple[tuple[int, int], ...],
+        error: Status | None = None,
+    ) -> None:
+        self.spec = spec
+        self.value = value
+        self.incarnations = incarnations
+        self.error = error
+
+    def fail(self, error: Status) -> None:
+        """Replaces the data by an error; the first error stays."""
+        if self.error is None:
+            self.error = error
+        self.value = None
+
+
+def error_array(error: Status, spec: ArraySpec | None = None) -> Array:
+    """An array that is an error from the start."""
+    return Array(spec, None, (), error)
+
+
+class ArrayStore:
+    """Arrays by handle. Thread-safe.
+
+    The health of the slices changes under the same lock, so that no array of a lost slice slips in
+    between a check and an insertion.
+    """
+
+    # Handles below are the client's to choose, those from here on the server's.
+    FIRST_SERVER_HANDLE = 1 << 62
+
+    def __init__(self, health: Health) -> None:
+        self._lock = threading.Lock()
+        self._arrays: dict[int, Array] = {}
+        self._next_handle = self.FIRST_SERVER_HANDLE
+        self._health = health
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    @property
+    def health(self) -> Health:
+        """The health that arrays made from now on must be given incarnations of."""
+        return self._health
+
+    def new_handles(self, count: int) -> list[int]:
+        """Handles that nothing has yet."""
+        with self._lock:
+            first = self._next_handle
+            self._next_handle += count
+        return list(range(first, first + count))
+
+    def insert(self, handles: Iterable[int], arrays: Iterable[Array]) -> None:
+        """Stores arrays; those whose slices were lost since they were begun become errors."""
+        with self._lock:
+            health = self._health
+            for handle, array in zip(handles, arrays, strict=True):
+                if array.error is None:
+                    loss = health.loss_of(array.incarnations)
+                    if loss is not None:
+                        array.fail(loss)
+                self._arrays[handle] = array
+
+    def get(self, handle: int) -> Array:
+        """The array behind a handle, be it an error or not.
+
+        Raises:
+            ProxyError: INVALID_ARGUMENT, if there is none.
+        """
+        array = self._arrays.get(handle)
+        if array is None:
+            raise invalid_argument(f"unknown array handle {handle}")
+        return array
+
+    def get_all(self, handles: Sequence[int]) -> list[Array]:
+        """The arrays behind handles.
+
+        Raises:
+            ProxyError: INVALID_ARGUMENT, if one is unknown.
+        """
+        try:
+            return [self._arrays[handle] for handle in handles]
+        except KeyError as error:
+            raise invalid_argument(f"unknown array handle {error.args[0]}") from None
+
+    def remove(self, handles: Iterable[int]) -> list[int]:
+        """Forgets arrays; returns the handles that were unknown."""
+        return [handle for handle in handles if self._arrays.pop(handle, None) is None]
+
+    def on_health(self, health: Health) -> None:
+        """Turns the arrays of slices that are lost in ``health`` into errors, freeing memory."""
+        with self._lock:
+            self._health = health
+            for array in self._arrays.values():
+                if array.error is None:
+                    loss = health.loss_of(array.incarnations)
+                    if loss is not None:
+                        array.fail(loss)
+
+    def clear(self) -> None:
+        """Forgets everything."""
+        with self._lock:
+            self._arrays.clear()

@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The sessions of a server, and the slices' health that they share."""
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from pathways_emulator.membership import Membership
+from pathways_emulator.proxy.devices import DeviceTable
+from pathways_emulator.proxy.executor import Executor
+from pathways_emulator.proxy.handlers import HANDLERS
+from pathways_emulator.proxy.health import first_health, next_health
+from pathways_emulator.proxy.session import Session
+
+_log = logging.getLogger(__name__)
+
+# Each thread that waits for a computation holds one of these. They are started as needed.
+_MAX_WAITING = 128
+
+
+class SessionRegistry:
+    """Opens, finds and closes sessions. Thread-safe."""
+
+    def __init__(self, executor: Executor, devices: DeviceTable, membership: Membership) -> None:
+        self._executor = executor
+        self._devices = devices
+        self._membership = membership
+        self._health = first_health(membership)
+        self._pool = ThreadPoolExecutor(_MAX_WAITING, thread_name_prefix="proxy-wait")
+        self._lock = threading.Lock()
+        self._sessions: dict[int, Session] = {}
+        self._next_id = 1
+
+    def open(self, transmit: Callable[[bytes], None]) -> Session:
+        """A new session; ``transmit`` sends its replies."""
+        with self._lock:
+            session = Session(
+                self._next_id,
+                HANDLERS,
+                self._executor,
+                self._devices,
+                self._health,
+                self._pool,
+                transmit,
+            )
+            self._next_id += 1
+            self._sessions[session.id] = session
+        _log.info("session %d opened", session.id)
+        return session
+
+    def find(self, session_id: int) -> Session | None:
+        """The open session with this id."""
+        return self._sessions.get(session_id)
+
+    def close(self, session: Session) -> None:
+        """Ends a session and frees all it owns."""
+        with self._lock:
+            self._sessions.pop(session.id, None)
+        session.close()
+        _log.info("session %d closed", session.id)
+
+    def close_all(self) -> None:
+        """Ends all sessions; none may be opened afterwards."""
+        for session in list(self._sessions.values()):
+            self.close(session)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def on_membership(self, membership: Membership) -> None:
+        """Applies a snapshot: in every session, data of slices that are lost becomes an error.
+
+        Raises:
+            ValueError: The snapshot is of another instance.
+        """
+        same = self._membership
+        if membership.instance_type != same.instance_type or len(membership.slices) != len(
+            same.slices
+        ):
+            raise ValueError(
+                f"membership changed from {len(same.slices)} x {same.instance_type} to "
+                f"{len(membership.slices)} x {membership.instance_type}; restart the proxy"
+            )
+        with self._lock:
+            health = next_health(self._health, membership)
+            if health is self._health:
+                return
+            self._health = health
+            sessions = list(self._sessions.values())
+            for session in sessions:
+                session.on_health(health)

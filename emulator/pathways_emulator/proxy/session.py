@@ -1,0 +1,323 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""One client: its requests in order, its replies, and what it owns."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor as Pool
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from pathways_emulator.descriptors import Proto, messages
+from pathways_emulator.proxy.arrays import Array, ArrayStore, error_array
+from pathways_emulator.proxy.devices import DeviceTable
+from pathways_emulator.proxy.executor import Executor, Program, Value
+from pathways_emulator.proxy.health import Health
+from pathways_emulator.proxy.host_buffers import HostBufferStore
+from pathways_emulator.proxy.status import Code, ProxyError, Status, status_of, unimplemented
+
+_log = logging.getLogger(__name__)
+
+_REQUEST_SUFFIX = "_request"
+
+
+class NotYet(Exception):  # not an error: the request stays first in line
+    """Raised by a handler that needs something that has not arrived; the session waits for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """How one type of request is served.
+
+    Attributes:
+        serve: Fills ``reply.body``, or takes the reply to send it later. May raise
+            :class:`ProxyError` or :class:`NotYet`.
+        results: Array handles that the client chose for the request's results. It does not wait
+            for a reply before it uses them, so they become errors if the request fails.
+        status_handles: The same for handles of an execution's status.
+    """
+
+    serve: Callable[["Session", Proto, "Reply"], None]
+    results: Callable[[Proto], Iterable[int]] = lambda _: ()
+    status_handles: Callable[[Proto], Iterable[int]] = lambda _: ()
+
+
+class Reply:
+    """The one answer to one request; the first to send it wins.
+
+    Attributes:
+        body: The response message of the request's type, to be filled.
+        deferred: Set by a handler that will send the reply itself.
+        unnumbered: The client does not count this one (see :meth:`Session.send`).
+    """
+
+    __slots__ = ("_session", "body", "deferred", "op_id", "response", "sent", "unnumbered", "user")
+
+    def __init__(self, session: "Session", name: str, metadata: Proto) -> None:
+        self._session = session
+        self.op_id: Final[int] = metadata.op_id
+        self.user: Final[int] = metadata.user_context_id
+        self.response = session.new_response()
+        self.body = getattr(self.response, name.removesuffix(_REQUEST_SUFFIX) + "_response")
+        self.deferred = False
+        self.unnumbered = False
+        self.sent = False
+
+    def send(self) -> None:
+        """Answers OK with ``body``."""
+        # An empty body must be there too, or the client takes the answer for a broken one.
+        self.body.SetInParent()
+        self._session.send(self, None)
+
+    def fail(self, status: Status) -> None:
+        """Answers with an error instead of the body."""
+        self._session.send(self, status)
+
+
+@dataclass(slots=True, eq=False)
+class _Wait:
+    """A reply that is due when arrays are ready, and fails at once when one of them is lost."""
+
+    reply: Reply
+    incarnations: tuple[tuple[int, int], ...]
+
+
+class Session:
+    """Serves one client.
+
+    Requests are served one after the other on whatever thread delivers them; what blocks moves to
+    ``pool``. A change of health comes from another thread and never waits for a request.
+
+    Args:
+        session_id: Unique in the server.
+        handlers: By name of the request, such as ``init_request``.
+        executor: Computes.
+        devices: All devices.
+        health: Of the slices, now.
+        pool: For what blocks.
+        transmit: Hands a serialized ``IfrtResponse`` to the client; thread-safe, never blocks.
+    """
+
+    def __init__(
+        self,
+        session_id: int,
+        handlers: Mapping[str, Handler],
+        executor: Executor,
+        devices: DeviceTable,
+        health: Health,
+        pool: Pool,
+        transmit: Callable[[bytes], None],
+    ) -> None:
+        self.id = session_id
+        self.executor = executor
+        self.devices = devices
+        self.pool = pool
+        self.arrays = ArrayStore(health)
+        self.programs: dict[int, Program] = {}
+        # Outcomes the client asks for once: of compilations and deletions, all settled here.
+        self.futures: dict[int, bool] = {}
+        # Executions whose status the client wants: the results to wait for.
+        self.executions: dict[int, list[Array]] = {}
+        self.host_buffers = HostBufferStore(self.resume)
+        self.slices_of = lru_cache(maxsize=4096)(devices.slices_of)
+        self._handlers = handlers
+        self._transmit = transmit
+        self._request_class = messages()["xla.ifrt.proxy.IfrtRequest"]
+        self.new_response = messages()["xla.ifrt.proxy.IfrtResponse"]
+        self._lock = threading.Lock()
+        self._queue: deque[Proto] = deque()
+        self._waits_lock = threading.Lock()
+        self._waits: set[_Wait] = set()
+        self._send_lock = threading.Lock()
+        self._next_seq_num = 0
+        self._users_to_return: list[int] = []
+        self._closed = False
+
+    def receive(self, data: bytes) -> None:
+        """Serves a serialized ``IfrtRequest``, unless an earlier one waits for something."""
+        request = self._request_class.FromString(data)
+        with self._lock:
+            self._queue.append(request)
+            self._serve_queue()
+
+    def resume(self) -> None:
+        """Goes on with a request that waited."""
+        with self._lock:
+            self._serve_queue()
+
+    def on_health(self, health: Health) -> None:
+        """Turns the data of lost slices into errors and fails whoever waits for it."""
+        self.arrays.on_health(health)
+        with self._waits_lock:
+            waits = list(self._waits)
+        for wait in waits:
+            loss = health.loss_of(wait.incarnations)
+            if loss is not None:
+                wait.reply.fail(loss)
+        self.resume()
+
+    def close(self) -> None:
+        """Frees everything; the client is gone."""
+        with self._send_lock:
+            self._closed = True
+        self.host_buffers.close()
+        with self._lock:
+            self._queue.clear()
+        self.arrays.clear()
+        self.programs.clear()
+        self.futures.clear()
+        self.executions.clear()
+
+    def send(self, reply: Reply, error: Status | None) -> None:
+        """Sends a reply, unless it was sent before.
+
+        The client keeps a counter of replies with a body and forgets the contexts of its calls in
+        that order, so such replies are numbered without a gap. It does not count the ones to its
+        batched deletions.
+        """
+        with self._send_lock:
+            if reply.sent or self._closed:
+                return
+            reply.sent = True
+            if reply.user:
+                self._users_to_return.append(reply.user)
+            if error is None:
+                response = reply.response
+                metadata = response.response_metadata
+                metadata.op_id = reply.op_id
+                if not reply.unnumbered:
+                    metadata.seq_num = self._next_seq_num
+                    self._next_seq_num += 1
+                    if self._users_to_return:
+                        metadata.destroyed_user_context_ids.extend(self._users_to_return)
+                        self._users_to_return.clear()
+            else:
+                response = self.new_response()
+                response.response_metadata.op_id = reply.op_id
+                error.write_to(response.response_metadata.status)
+            self._transmit(response.SerializeToString())
+
+    def when_ready(
+        self, arrays: Sequence[Array], reply: Reply, action: Callable[[list[Value]], None]
+    ) -> None:
+        """Sends ``reply`` once the arrays' data is there and ``action`` has seen it.
+
+        If all is there already, everything happens at once on this thread. A failed computation, or
+        the loss of a slice at any time, fails the reply instead.
+        """
+        values = values_of(arrays)
+        if all(self.executor.is_ready(value) for value in values):
+            for value in values:
+                self.executor.wait(value)
+            action(values)
+            return
+        reply.deferred = True
+        wait = _Wait(reply, tuple({pair for array in arrays for pair in array.incarnations}))
+        with self._waits_lock:
+            self._waits.add(wait)
+        # A loss in between found no wait to fail, but has failed the arrays.
+        error = first_error(arrays)
+        if error is not None:
+            self._forget(wait)
+            raise ProxyError(error)
+        self.pool.submit(self._wait, wait, values, action)
+
+    def run(self, reply: Reply, work: Callable[[], None]) -> None:
+        """Does something long elsewhere, then sends ``reply``."""
+        reply.deferred = True
+        self.pool.submit(self._run, reply, work)
+
+    def _wait(
+        self, wait: _Wait, values: list[Value], action: Callable[[list[Value]], None]
+    ) -> None:
+        def work() -> None:
+            for value in values:
+                self.executor.wait(value)
+            if not wait.reply.sent:
+                action(values)
+
+        try:
+            self._run(wait.reply, work)
+        finally:
+            self._forget(wait)
+
+    def _forget(self, wait: _Wait) -> None:
+        with self._waits_lock:
+            self._waits.discard(wait)
+
+    def _run(self, reply: Reply, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            reply.fail(self._status(error))
+        else:
+            reply.send()
+
+    def _serve_queue(self) -> None:
+        while self._queue:
+            try:
+                self._serve(self._queue[0])
+            except NotYet:
+                return
+            self._queue.popleft()
+
+    def _serve(self, request: Proto) -> None:
+        name = request.WhichOneof("request") or "init_request"
+        reply = Reply(self, name, request.request_metadata)
+        if not request.HasField(name):
+            reply.fail(Status(Code.INVALID_ARGUMENT, "a request without a known body"))
+            return
+        handler = self._handlers.get(name, _UNKNOWN)
+        body = getattr(request, name)
+        try:
+            handler.serve(self, body, reply)
+            if not reply.deferred:
+                reply.send()
+        except NotYet:
+            raise
+        except Exception as error:
+            status = self._status(error, name)
+            results = list(handler.results(body))
+            self.arrays.insert(results, [error_array(status) for _ in results])
+            for handle in handler.status_handles(body):
+                self.executions[handle] = [error_array(status)]
+            reply.fail(status)
+
+    def _status(self, error: Exception, name: str = "") -> Status:
+        if not isinstance(error, ProxyError):
+            _log.warning("session %d: %s failed", self.id, name or "a request", exc_info=error)
+        return status_of(error)
+
+
+def _serve_unknown(_session: Session, request: Proto, _reply: Reply) -> None:
+    raise unimplemented(f"{request.DESCRIPTOR.name}: the emulator does not serve this request")
+
+
+_UNKNOWN = Handler(_serve_unknown)
+
+
+def first_error(arrays: Iterable[Array]) -> Status | None:
+    """The first error among arrays."""
+    for array in arrays:
+        if array.error is not None:
+            return array.error
+    return None
+
+
+def values_of(arrays: Iterable[Array]) -> list[Value]:
+    """The data of arrays.
+
+    Raises:
+        ProxyError: With the error of the first that has one.
+    """
+    values = []
+    for array in arrays:
+        # In this order: a loss sets the error first, from another thread.
+        value = array.value
+        if array.error is not None:
+            raise ProxyError(array.error)
+        values.append(value)
+    return values
