@@ -17,6 +17,7 @@ from pydantic_core import ErrorDetails
 
 from pathways_slurm.config_checks import check_between, misspelled, unavailable
 from pathways_slurm.faults import Fault, SettingsError
+from pathways_slurm.paths import DEFAULT_NAME, ServicePaths
 from pathways_slurm.setting_types import (
     AbsolutePath,
     Bucket,
@@ -31,7 +32,6 @@ from pathways_slurm.setting_types import (
 from pathways_slurm.topology import TPU_TYPES, Topology, topology_for
 
 __all__ = [
-    "DEFAULT_NAME",
     "Fault",
     "SettingRow",
     "Settings",
@@ -40,8 +40,6 @@ __all__ = [
     "settings_table",
     "settings_warnings",
 ]
-
-DEFAULT_NAME = "pathways"
 
 _PORT = "a port from 1 to 65535"
 _FLAGS = "shell-quoted words of the form --flag=value; a flag that is there already is replaced"
@@ -240,25 +238,9 @@ class Settings(BaseModel):
         return Path(self.scratch_location) if self.gcs_bucket.startswith("/") else None
 
     @property
-    def service_dir(self) -> Path:
-        """Everything this service writes but its scratch files is below."""
-        return self.home if self.name == DEFAULT_NAME else self.home / "services" / self.name
-
-    @property
-    def cluster_env_path(self) -> Path:
-        return self.service_dir / "cluster.env"
-
-    @property
-    def events_path(self) -> Path:
-        return self.service_dir / "events.jsonl"
-
-    @property
-    def state_dir(self) -> Path:
-        return self.service_dir / "state"
-
-    @property
-    def logs_dir(self) -> Path:
-        return self.service_dir / "logs"
+    def paths(self) -> ServicePaths:
+        """Where this service keeps its files."""
+        return ServicePaths.of(self.home, self.name)
 
     @property
     def local_service_address(self) -> str:

@@ -51,8 +51,9 @@ def _absolute_path(value: str, info: ValidationInfo) -> Path:
         value = home + value[1:]
     if not value.startswith("/"):
         raise ValueError("is not an absolute path")
-    if not value.isprintable():
-        raise ValueError("contains a control character")
+    # These would mean different things to the readers of cluster.env.
+    if re.search(r"['\"\\$`]", value) or not value.isprintable():
+        raise ValueError("has a quote, a backslash, a dollar sign or a control character")
     return Path(value)
 
 

@@ -53,13 +53,10 @@ def test_defaults() -> None:
 
 
 def test_paths_of_the_default_and_of_a_named_service() -> None:
-    settings = load()
-    assert settings.cluster_env_path == Path("/home/ann/pathways/cluster.env")
-    assert settings.events_path == Path("/home/ann/pathways/events.jsonl")
-    assert settings.state_dir == Path("/home/ann/pathways/state")
-    assert settings.logs_dir == Path("/home/ann/pathways/logs")
+    assert load().paths.cluster_env == Path("/home/ann/pathways/cluster.env")
+    assert load().paths.events == Path("/home/ann/pathways/events.jsonl")
     named = load(PATHWAYS_HOME="/srv/p", PATHWAYS_NAME="blue")
-    assert named.cluster_env_path == Path("/srv/p/services/blue/cluster.env")
+    assert named.paths.cluster_env == Path("/srv/p/services/blue/cluster.env")
 
 
 def test_local_addresses() -> None:
@@ -247,7 +244,13 @@ def test_everything_wrong_is_said_at_once() -> None:
         (
             {"PATHWAYS_HOME": "/a\nb"},
             "PATHWAYS_HOME",
-            "contains a control character",
+            "has a quote, a backslash, a dollar sign or a control character",
+            "an absolute directory",
+        ),
+        (
+            {"PATHWAYS_HOME": "/home/$USER/x"},
+            "PATHWAYS_HOME",
+            "has a quote, a backslash, a dollar sign or a control character",
             "an absolute directory",
         ),
         (
