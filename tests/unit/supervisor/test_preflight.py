@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""preflight.py on real directories and ports, in the network 127.41.0.0/16."""
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from pathways_slurm.config import Settings, load_settings
+from pathways_slurm.preflight import preflight
+
+NETWORK = "127.41.0.0/16"
+
+
+def load(home: Path, **changes: str) -> Settings:
+    return load_settings(
+        {
+            "SLICE_SHAPE": "2x4",
+            "MIN_SLICES": "1",
+            "MAX_SLICES": "2",
+            "GCS_BUCKET": "bucket",
+            "PATHWAYS_HOME": str(home),
+            "PATHWAYS_LOCAL_NETWORK": NETWORK,
+            **changes,
+        }
+    )
+
+
+def listener(address: str, port: int = 0) -> socket.socket:
+    """A socket that listens as gRPC's servers do."""
+    server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    server.bind((address, port))
+    server.listen()
+    return server
+
+
+def test_nothing_is_wrong_and_directories_are_made_private(tmp_path: Path) -> None:
+    settings = load(tmp_path / "home", PATHWAYS_NAME="blue", GCS_BUCKET=str(tmp_path / "scratch"))
+    assert preflight(settings) == []
+    made = (settings.paths.directory, tmp_path / "scratch/pathways-scratch/shared")
+    for directory in made:
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert list(directory.iterdir()) == []
+
+
+def test_a_home_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert preflight(load(tmp_path)) == []
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
+def test_directories_that_can_not_be_had(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    faults = preflight(load(tmp_path / "file" / "home", GCS_BUCKET=str(tmp_path / "file")))
+    assert [(fault.variable, fault.value) for fault in faults] == [
+        ("PATHWAYS_HOME", str(tmp_path / "file" / "home")),
+        ("GCS_BUCKET", str(tmp_path / "file")),
+    ]
+    for fault in faults:
+        assert fault.problem.startswith("can't be written to: ")
+        assert fault.problem.endswith("Not a directory")
+
+
+def test_a_home_where_nothing_can_be_created() -> None:
+    # /proc refuses new files to everybody, root included.
+    [fault] = preflight(load(Path("/proc/self")))
+    assert (fault.variable, fault.value) == ("PATHWAYS_HOME", "/proc/self")
+    assert fault.problem.startswith("can't be written to: /proc/self: ")
+
+
+def test_ports_that_are_taken(tmp_path: Path) -> None:
+    with (
+        listener("127.41.0.1") as rm,
+        listener("127.41.0.1") as proxy,
+        listener("127.41.2.1") as worker,
+    ):
+        ports = [server.getsockname()[1] for server in (proxy, rm, worker)]
+        changes = dict(
+            zip(
+                ("PATHWAYS_PROXY_PORT", "PATHWAYS_RM_PORT", "PATHWAYS_WORKER_PORT"),
+                map(str, ports),
+                strict=True,
+            )
+        )
+        faults = preflight(load(tmp_path, **changes))
+    assert {fault.variable: fault.value for fault in faults} == changes
+    assert [fault.problem.split(",")[0] for fault in faults] == [
+        "is in use on 127.41.0.1",
+        "is in use on 127.41.0.1",
+        "is in use on 127.41.2.1",
+    ]
+    assert preflight(load(tmp_path, **changes)) == []
+
+
+def test_a_connection_that_lingers_is_not_in_the_way(tmp_path: Path) -> None:
+    with listener("127.41.0.1") as server:
+        address = server.getsockname()
+        with socket.create_connection(address) as client:
+            connection, _ = server.accept()
+            # The side that closes first is the one whose port lingers in TIME_WAIT.
+            connection.close()
+            assert client.recv(1) == b""
+    assert preflight(load(tmp_path, PATHWAYS_RM_PORT=str(address[1]))) == []
+
+
+def test_programs_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    faults = preflight(load(tmp_path))
+    assert [fault.variable for fault in faults] == ["PATHWAYS_RUNTIME"] * 2
+    assert f"needs {tmp_path}/pathways-emulator-server, which" in faults[0].problem
+    assert f"needs {tmp_path}/pathways-emulator-proxy-server, which" in faults[1].problem
