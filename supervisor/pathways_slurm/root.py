@@ -53,6 +53,9 @@ class Root:
         deaths: tuple[float, ...] = ()
         while True:
             code = self._supervise_once()
+            if code == 1:
+                # It may have failed before it could end what it had started; mostly a no-op.
+                return self._clean_up("the supervisor has failed") or code
             if code in FINAL_EXIT_CODES:
                 return code
             how = f"the supervisor {_ending(code)}"
