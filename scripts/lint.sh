@@ -15,4 +15,4 @@ source "${checkout}/scripts/lib/python.sh"
 source "${checkout}/scripts/lib/environment.sh"
 
 environment::ensure "${checkout}"
-PYTHONPATH="${checkout}" exec "$(environment::python "${checkout}")" -P -m scripts.lib.checks "$@"
+exec "$(environment::python "${checkout}")" "${checkout}/scripts/lib/checks.py" "$@"

@@ -16,4 +16,4 @@ source "${checkout}/scripts/lib/environment.sh"
 
 environment::ensure "${checkout}"
 # -P: the directory that the caller happens to be in is no place to import from.
-PYTHONPATH="${checkout}" exec "$(environment::python "${checkout}")" -P -m scripts.lib.suites "$@"
+PYTHONPATH="${checkout}/scripts/lib" exec "$(environment::python "${checkout}")" -P -m suites "$@"

@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.rule import Rule
 
-from scripts.lib.suites import declaration, needs, process, report, selection
-from scripts.lib.suites.outcome import Counts, ExitCode, Result, State, exit_code, judge, minutes
+from suites import declaration, needs, process, report, selection
+from suites.outcome import Counts, ExitCode, Result, State, exit_code, judge, minutes
 
 _ROOT = Path(__file__).resolve().parents[3]
 _SUITES = Path("tests/suites.toml")
@@ -40,8 +40,8 @@ run; 130 interrupted. Ctrl-C ends the suite at hand in order; once more kills it
 """
 
 
-def main(arguments: Sequence[str], root: Path = _ROOT) -> int:
-    """Runs what the command line asks for. ``root`` is the checkout; returns the exit code."""
+def main(arguments: Sequence[str]) -> int:
+    """Runs what the command line asks for and returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="scripts/test.sh",
         usage=_USAGE,
@@ -60,27 +60,28 @@ def main(arguments: Sequence[str], root: Path = _ROOT) -> int:
     known, pytest_arguments = parser.parse_known_args(arguments)
     out = report.console()
     try:
-        suites = declaration.load(root / _SUITES, root, needs.NEEDS)
-        chosen = selection.select(suites, known.require, pytest_arguments, (Path.cwd(), root))
+        suites = declaration.load(_ROOT / _SUITES, _ROOT, needs.NEEDS)
+        chosen = selection.select(suites, known.require, pytest_arguments, (Path.cwd(), _ROOT))
     except (declaration.DeclarationError, selection.UsageError) as error:
         print(f"scripts/test.sh: error: {error}", file=sys.stderr)
         return ExitCode.USAGE
     if known.list:
         report.print_suites(out, suites)
         return ExitCode.OK
-    results = _run(chosen, out, root)
+    results = _run(chosen, out)
     report.print_results(out, results)
     return exit_code(results)
 
 
-def _run(chosen: selection.Selection, out: Console, root: Path) -> list[Result]:
+def _run(chosen: selection.Selection, out: Console) -> list[Result]:
     results: list[Result] = []
     for selected in chosen.suites:
         suite, required = selected.suite, selected.required
         if any(result.state is State.INTERRUPTED for result in results):
             results.append(Result(suite, State.NOT_REACHED, required))
         elif (reason := needs.lacking(suite.needs)) is not None:
-            results.append(Result(suite, State.COULD_NOT, required, notes=(reason,)))
+            counts = Counts(failed=1 if required else 0)
+            results.append(Result(suite, State.COULD_NOT, required, counts=counts, notes=(reason,)))
         elif suite.tests is not None and not suite.tests.is_dir():
             note = f"has no tests: {suite.tests} is not there"
             results.append(
@@ -90,7 +91,7 @@ def _run(chosen: selection.Selection, out: Console, root: Path) -> list[Result]:
             out.print(Rule(f"{suite.name}: {suite.about} (budget {minutes(suite.budget_s)})"))
             ended = process.run(
                 _command(selected, chosen.options),
-                cwd=root,
+                cwd=_ROOT,
                 limit_s=suite.budget_s * (1 if required else _HANG_FACTOR),
             )
             results.append(judge(suite, ended, required=required, narrowed=chosen.narrowed))
@@ -99,8 +100,7 @@ def _run(chosen: selection.Selection, out: Console, root: Path) -> list[Result]:
 
 def _command(selected: selection.Selected, options: Sequence[str]) -> list[str]:
     if selected.suite.program is not None:
-        # -P would keep the checkout out, from which the program comes: cwd is the checkout.
-        return [sys.executable, "-m", selected.suite.program]
+        return [sys.executable, str(selected.suite.program)]
     return [sys.executable, "-P", "-m", "pytest", *options, *selected.paths]
 
 
@@ -115,4 +115,7 @@ if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     os.environ.setdefault("COLUMNS", "100")
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)

@@ -19,15 +19,16 @@ class DeclarationError(ValueError):
 class Suite:
     """One suite. Exactly one of ``tests`` and ``program`` is set.
 
-    ``tests`` is the directory of its pytest tests; ``program``, the Python module that runs a suite
-    which is not pytest's; ``budget_s``, the seconds it may take; ``needs``, names of requirements.
+    ``tests`` is the directory of its pytest tests; ``program``, the Python file that runs a suite
+    which is not pytest's; ``budget_s``, the seconds it may take; ``needs``, what it needs of the
+    machine, as named in needs.py.
     """
 
     name: str
     about: str
     budget_s: float
     tests: Path | None = None
-    program: str | None = None
+    program: Path | None = None
     needs: tuple[str, ...] = ()
 
 
@@ -70,6 +71,6 @@ def _suite(name: str, table: Any, root: Path, known_needs: Collection[str]) -> S
         about=str(table.get("about", "")),
         budget_s=minutes * 60.0,
         tests=None if tests is None else root / tests,
-        program=program,
+        program=None if program is None else root / program,
         needs=tuple(needs),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from pathlib import Path
 
-from scripts.lib.suites.declaration import Suite
+from suites.declaration import Suite
 
 # pytest's exit codes: https://docs.pytest.org/en/stable/reference/exit-codes.html
 PYTEST_OK = 0

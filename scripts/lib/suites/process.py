@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from scripts.lib.suites.outcome import Ended, read_junit
+from suites.outcome import Ended, read_junit
 
 # Every process that a suite starts, whoever its parent is by now, inherits this variable.
 _MARK = "TEST_SUITE_RUN"

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from scripts.lib.suites.declaration import Suite
-from scripts.lib.suites.needs import lacking
-from scripts.lib.suites.outcome import Result, State, minutes
+from suites.declaration import Suite
+from suites.needs import lacking
+from suites.outcome import Result, State, minutes
 
 _STYLES = {
     State.PASSED: "green",

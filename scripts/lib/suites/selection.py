@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from scripts.lib.suites.declaration import Suite
+from suites.declaration import Suite
 
 ALL = "all"
 
