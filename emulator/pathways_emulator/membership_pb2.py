@@ -4,64 +4,67 @@
 # source: pathways_emulator/membership.proto
 # Protobuf Python Version: 7.35.1
 """Generated protocol buffer code."""
-
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import descriptor_pool as _descriptor_pool
 from google.protobuf import runtime_version as _runtime_version
 from google.protobuf import symbol_database as _symbol_database
 from google.protobuf.internal import builder as _builder
-
 _runtime_version.ValidateProtobufRuntimeVersion(
-    _runtime_version.Domain.PUBLIC, 7, 35, 1, "", "pathways_emulator/membership.proto"
+    _runtime_version.Domain.PUBLIC,
+    7,
+    35,
+    1,
+    '',
+    'pathways_emulator/membership.proto'
 )
 # @@protoc_insertion_point(imports)
 
 _sym_db = _symbol_database.Default()
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n"pathways_emulator/membership.proto\x12\x1fpathways_emulator.membership.v1"\xd7\x01\n\x0bJoinRequest\x12\x45\n\x0cregistration\x18\x01 \x01(\x0b\x32-.pathways_emulator.membership.v1.RegistrationH\x00\x12?\n\theartbeat\x18\x02 \x01(\x0b\x32*.pathways_emulator.membership.v1.HeartbeatH\x00\x12\x37\n\x05leave\x18\x03 \x01(\x0b\x32&.pathways_emulator.membership.v1.LeaveH\x00\x42\x07\n\x05\x65vent"\x8f\x01\n\x0cRegistration\x12\x13\n\x0bslice_index\x18\x01 \x01(\x05\x12\x12\n\nhost_index\x18\x02 \x01(\x05\x12\r\n\x05hosts\x18\x03 \x01(\x05\x12\x13\n\x0bincarnation\x18\x04 \x01(\x03\x12\x14\n\x0cprocess_uuid\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x0b\n\x03pid\x18\x07 \x01(\x03"\x1c\n\tHeartbeat\x12\x0f\n\x07sent_ns\x18\x01 \x01(\x03"\x17\n\x05Leave\x12\x0e\n\x06reason\x18\x01 \x01(\t"\xc0\x01\n\x0cJoinResponse\x12;\n\x07welcome\x18\x01 \x01(\x0b\x32(.pathways_emulator.membership.v1.WelcomeH\x00\x12\x33\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32$.pathways_emulator.membership.v1.AckH\x00\x12\x35\n\x04stop\x18\x03 \x01(\x0b\x32%.pathways_emulator.membership.v1.StopH\x00\x42\x07\n\x05order"D\n\x07Welcome\x12\x1c\n\x14heartbeat_interval_s\x18\x01 \x01(\x01\x12\x1b\n\x13heartbeat_timeout_s\x18\x02 \x01(\x01"\x16\n\x03\x41\x63k\x12\x0f\n\x07sent_ns\x18\x01 \x01(\x03"\xaa\x01\n\x04Stop\x12\x38\n\x04kind\x18\x01 \x01(\x0e\x32*.pathways_emulator.membership.v1.Stop.Kind\x12\x0e\n\x06reason\x18\x02 \x01(\t"X\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0b\n\x07REFUSED\x10\x01\x12\x0e\n\nSUPERSEDED\x10\x02\x12\x0f\n\x0bSLICE_ENDED\x10\x03\x12\x0c\n\x08SHUTDOWN\x10\x04"\x0e\n\x0cWatchRequest"\x85\x01\n\x08Snapshot\x12\x15\n\rinstance_type\x18\x01 \x01(\t\x12\x0f\n\x07settled\x18\x02 \x01(\x08\x12<\n\x06slices\x18\x03 \x03(\x0b\x32,.pathways_emulator.membership.v1.SliceMember\x12\x13\n\x0bkeepalive_s\x18\x04 \x01(\x01"P\n\x0bSliceMember\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\x03\x12\r\n\x05\x61live\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t")\n\x17\x41nnounceShutdownRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t"\x1a\n\x18\x41nnounceShutdownResponse"\x0f\n\rStatusRequest"\xb2\x01\n\x0eStatusResponse\x12;\n\x08snapshot\x18\x01 \x01(\x0b\x32).pathways_emulator.membership.v1.Snapshot\x12:\n\x05hosts\x18\x02 \x03(\x0b\x32+.pathways_emulator.membership.v1.HostStatus\x12\x10\n\x08uptime_s\x18\x03 \x01(\x01\x12\x15\n\rshutting_down\x18\x04 \x01(\x08"z\n\nHostStatus\x12\x13\n\x0bslice_index\x18\x01 \x01(\x05\x12\x12\n\nhost_index\x18\x02 \x01(\x05\x12\x13\n\x0bincarnation\x18\x03 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x10\n\x08silent_s\x18\x06 \x01(\x01\x32\xd6\x03\n\x11MembershipService\x12g\n\x04Join\x12,.pathways_emulator.membership.v1.JoinRequest\x1a-.pathways_emulator.membership.v1.JoinResponse(\x01\x30\x01\x12\x63\n\x05Watch\x12-.pathways_emulator.membership.v1.WatchRequest\x1a).pathways_emulator.membership.v1.Snapshot0\x01\x12\x87\x01\n\x10\x41nnounceShutdown\x12\x38.pathways_emulator.membership.v1.AnnounceShutdownRequest\x1a\x39.pathways_emulator.membership.v1.AnnounceShutdownResponse\x12i\n\x06Status\x12..pathways_emulator.membership.v1.StatusRequest\x1a/.pathways_emulator.membership.v1.StatusResponseb\x06proto3'
-)
+
+
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"pathways_emulator/membership.proto\x12\x1fpathways_emulator.membership.v1\"\xd7\x01\n\x0bJoinRequest\x12\x45\n\x0cregistration\x18\x01 \x01(\x0b\x32-.pathways_emulator.membership.v1.RegistrationH\x00\x12?\n\theartbeat\x18\x02 \x01(\x0b\x32*.pathways_emulator.membership.v1.HeartbeatH\x00\x12\x37\n\x05leave\x18\x03 \x01(\x0b\x32&.pathways_emulator.membership.v1.LeaveH\x00\x42\x07\n\x05\x65vent\"\x8f\x01\n\x0cRegistration\x12\x13\n\x0bslice_index\x18\x01 \x01(\x05\x12\x12\n\nhost_index\x18\x02 \x01(\x05\x12\r\n\x05hosts\x18\x03 \x01(\x05\x12\x13\n\x0bincarnation\x18\x04 \x01(\x03\x12\x14\n\x0cprocess_uuid\x18\x05 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x06 \x01(\t\x12\x0b\n\x03pid\x18\x07 \x01(\x03\"\x1c\n\tHeartbeat\x12\x0f\n\x07sent_ns\x18\x01 \x01(\x03\"\x17\n\x05Leave\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\xc0\x01\n\x0cJoinResponse\x12;\n\x07welcome\x18\x01 \x01(\x0b\x32(.pathways_emulator.membership.v1.WelcomeH\x00\x12\x33\n\x03\x61\x63k\x18\x02 \x01(\x0b\x32$.pathways_emulator.membership.v1.AckH\x00\x12\x35\n\x04stop\x18\x03 \x01(\x0b\x32%.pathways_emulator.membership.v1.StopH\x00\x42\x07\n\x05order\"D\n\x07Welcome\x12\x1c\n\x14heartbeat_interval_s\x18\x01 \x01(\x01\x12\x1b\n\x13heartbeat_timeout_s\x18\x02 \x01(\x01\"\x16\n\x03\x41\x63k\x12\x0f\n\x07sent_ns\x18\x01 \x01(\x03\"\xaa\x01\n\x04Stop\x12\x38\n\x04kind\x18\x01 \x01(\x0e\x32*.pathways_emulator.membership.v1.Stop.Kind\x12\x0e\n\x06reason\x18\x02 \x01(\t\"X\n\x04Kind\x12\x14\n\x10KIND_UNSPECIFIED\x10\x00\x12\x0b\n\x07REFUSED\x10\x01\x12\x0e\n\nSUPERSEDED\x10\x02\x12\x0f\n\x0bSLICE_ENDED\x10\x03\x12\x0c\n\x08SHUTDOWN\x10\x04\"\x0e\n\x0cWatchRequest\"\x85\x01\n\x08Snapshot\x12\x15\n\rinstance_type\x18\x01 \x01(\t\x12\x0f\n\x07settled\x18\x02 \x01(\x08\x12<\n\x06slices\x18\x03 \x03(\x0b\x32,.pathways_emulator.membership.v1.SliceMember\x12\x13\n\x0bkeepalive_s\x18\x04 \x01(\x01\"P\n\x0bSliceMember\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x13\n\x0bincarnation\x18\x02 \x01(\x03\x12\r\n\x05\x61live\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\")\n\x17\x41nnounceShutdownRequest\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x1a\n\x18\x41nnounceShutdownResponse\"\x0f\n\rStatusRequest\"\xb2\x01\n\x0eStatusResponse\x12;\n\x08snapshot\x18\x01 \x01(\x0b\x32).pathways_emulator.membership.v1.Snapshot\x12:\n\x05hosts\x18\x02 \x03(\x0b\x32+.pathways_emulator.membership.v1.HostStatus\x12\x10\n\x08uptime_s\x18\x03 \x01(\x01\x12\x15\n\rshutting_down\x18\x04 \x01(\x08\"z\n\nHostStatus\x12\x13\n\x0bslice_index\x18\x01 \x01(\x05\x12\x12\n\nhost_index\x18\x02 \x01(\x05\x12\x13\n\x0bincarnation\x18\x03 \x01(\x03\x12\x0f\n\x07\x61\x64\x64ress\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12\x10\n\x08silent_s\x18\x06 \x01(\x01\x32\xd6\x03\n\x11MembershipService\x12g\n\x04Join\x12,.pathways_emulator.membership.v1.JoinRequest\x1a-.pathways_emulator.membership.v1.JoinResponse(\x01\x30\x01\x12\x63\n\x05Watch\x12-.pathways_emulator.membership.v1.WatchRequest\x1a).pathways_emulator.membership.v1.Snapshot0\x01\x12\x87\x01\n\x10\x41nnounceShutdown\x12\x38.pathways_emulator.membership.v1.AnnounceShutdownRequest\x1a\x39.pathways_emulator.membership.v1.AnnounceShutdownResponse\x12i\n\x06Status\x12..pathways_emulator.membership.v1.StatusRequest\x1a/.pathways_emulator.membership.v1.StatusResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
-_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, "pathways_emulator.membership_pb2", _globals)
+_builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pathways_emulator.membership_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-    DESCRIPTOR._loaded_options = None
-    _globals["_JOINREQUEST"]._serialized_start = 72
-    _globals["_JOINREQUEST"]._serialized_end = 287
-    _globals["_REGISTRATION"]._serialized_start = 290
-    _globals["_REGISTRATION"]._serialized_end = 433
-    _globals["_HEARTBEAT"]._serialized_start = 435
-    _globals["_HEARTBEAT"]._serialized_end = 463
-    _globals["_LEAVE"]._serialized_start = 465
-    _globals["_LEAVE"]._serialized_end = 488
-    _globals["_JOINRESPONSE"]._serialized_start = 491
-    _globals["_JOINRESPONSE"]._serialized_end = 683
-    _globals["_WELCOME"]._serialized_start = 685
-    _globals["_WELCOME"]._serialized_end = 753
-    _globals["_ACK"]._serialized_start = 755
-    _globals["_ACK"]._serialized_end = 777
-    _globals["_STOP"]._serialized_start = 780
-    _globals["_STOP"]._serialized_end = 950
-    _globals["_STOP_KIND"]._serialized_start = 862
-    _globals["_STOP_KIND"]._serialized_end = 950
-    _globals["_WATCHREQUEST"]._serialized_start = 952
-    _globals["_WATCHREQUEST"]._serialized_end = 966
-    _globals["_SNAPSHOT"]._serialized_start = 969
-    _globals["_SNAPSHOT"]._serialized_end = 1102
-    _globals["_SLICEMEMBER"]._serialized_start = 1104
-    _globals["_SLICEMEMBER"]._serialized_end = 1184
-    _globals["_ANNOUNCESHUTDOWNREQUEST"]._serialized_start = 1186
-    _globals["_ANNOUNCESHUTDOWNREQUEST"]._serialized_end = 1227
-    _globals["_ANNOUNCESHUTDOWNRESPONSE"]._serialized_start = 1229
-    _globals["_ANNOUNCESHUTDOWNRESPONSE"]._serialized_end = 1255
-    _globals["_STATUSREQUEST"]._serialized_start = 1257
-    _globals["_STATUSREQUEST"]._serialized_end = 1272
-    _globals["_STATUSRESPONSE"]._serialized_start = 1275
-    _globals["_STATUSRESPONSE"]._serialized_end = 1453
-    _globals["_HOSTSTATUS"]._serialized_start = 1455
-    _globals["_HOSTSTATUS"]._serialized_end = 1577
-    _globals["_MEMBERSHIPSERVICE"]._serialized_start = 1580
-    _globals["_MEMBERSHIPSERVICE"]._serialized_end = 2050
+  DESCRIPTOR._loaded_options = None
+  _globals['_JOINREQUEST']._serialized_start=72
+  _globals['_JOINREQUEST']._serialized_end=287
+  _globals['_REGISTRATION']._serialized_start=290
+  _globals['_REGISTRATION']._serialized_end=433
+  _globals['_HEARTBEAT']._serialized_start=435
+  _globals['_HEARTBEAT']._serialized_end=463
+  _globals['_LEAVE']._serialized_start=465
+  _globals['_LEAVE']._serialized_end=488
+  _globals['_JOINRESPONSE']._serialized_start=491
+  _globals['_JOINRESPONSE']._serialized_end=683
+  _globals['_WELCOME']._serialized_start=685
+  _globals['_WELCOME']._serialized_end=753
+  _globals['_ACK']._serialized_start=755
+  _globals['_ACK']._serialized_end=777
+  _globals['_STOP']._serialized_start=780
+  _globals['_STOP']._serialized_end=950
+  _globals['_STOP_KIND']._serialized_start=862
+  _globals['_STOP_KIND']._serialized_end=950
+  _globals['_WATCHREQUEST']._serialized_start=952
+  _globals['_WATCHREQUEST']._serialized_end=966
+  _globals['_SNAPSHOT']._serialized_start=969
+  _globals['_SNAPSHOT']._serialized_end=1102
+  _globals['_SLICEMEMBER']._serialized_start=1104
+  _globals['_SLICEMEMBER']._serialized_end=1184
+  _globals['_ANNOUNCESHUTDOWNREQUEST']._serialized_start=1186
+  _globals['_ANNOUNCESHUTDOWNREQUEST']._serialized_end=1227
+  _globals['_ANNOUNCESHUTDOWNRESPONSE']._serialized_start=1229
+  _globals['_ANNOUNCESHUTDOWNRESPONSE']._serialized_end=1255
+  _globals['_STATUSREQUEST']._serialized_start=1257
+  _globals['_STATUSREQUEST']._serialized_end=1272
+  _globals['_STATUSRESPONSE']._serialized_start=1275
+  _globals['_STATUSRESPONSE']._serialized_end=1453
+  _globals['_HOSTSTATUS']._serialized_start=1455
+  _globals['_HOSTSTATUS']._serialized_end=1577
+  _globals['_MEMBERSHIPSERVICE']._serialized_start=1580
+  _globals['_MEMBERSHIPSERVICE']._serialized_end=2050
 # @@protoc_insertion_point(module_scope)
