@@ -9,6 +9,7 @@ submitter was killed before.
 """
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -35,6 +36,7 @@ from pathways_slurm.scheduler.local_records import (
     Intent,
     Record,
     Spec,
+    format_task_id,
     observed,
     parse_task_id,
     service_node,
@@ -143,6 +145,7 @@ class LocalScheduler:
                 store.write_intent(index, record.intent._replace(begin_at=0.0))
                 store.log(f"task {index}: released")
                 _tell(store, index)
+                _look(store, store.spec(), index)
 
     def cancel(self, task_ids: Sequence[str]) -> None:
         """See the protocol."""
@@ -201,9 +204,12 @@ class LocalScheduler:
             for index in spec.indices:
                 draft.make_task(index, Intent(restarts=0, since=now))
             draft.log(f"submitted with tag {spec.tag!r}")
-            # A directory that is there is not empty, so it is never replaced.
-            with contextlib.suppress(FileExistsError):
+            try:
                 draft.directory.rename(self._directory / array_id)
+            except OSError as fault:
+                # One that is there is not empty, so it is never replaced; and it is as good.
+                if fault.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
             sync_dir(self._directory)
         finally:
             shutil.rmtree(draft.directory, ignore_errors=True)
@@ -247,25 +253,28 @@ def _look(store: ArrayStore, spec: Spec, index: int) -> Task:
         slot = store.take_slot(index)
         try:
             record = Record(store.intent(index), store.run(index), runner_lives=slot is None)
-            task = observed(spec, store.array_id, index, record, now)
-            if slot is not None and record.lost:
-                _settle(store, index, record, now)
+            if record.lost and not record.waits:
+                record = _settle(store, index, record, now)
             if slot is not None and record.waits:
                 _start_runner(store, index, slot)
-            return task
+            return observed(spec, store.array_id, index, record, now)
         finally:
             if slot is not None:
                 os.close(slot.descriptor)
     except CorruptRecordError as fault:
-        return Task(f"{store.array_id}_{index}", index, TaskState.UNKNOWN, reason=str(fault))
+        return Task(
+            format_task_id(store.array_id, index), index, TaskState.UNKNOWN, reason=str(fault)
+        )
 
 
-def _settle(store: ArrayStore, index: int, record: Record, now: float) -> None:
+def _settle(store: ArrayStore, index: int, record: Record, now: float) -> Record:
     """Writes the end of a run whose runner could not."""
-    if record.run is not None:
-        end = record.run._replace(state=TaskState.NODE_FAIL, reason=RUNNER_LOST, since=now, pids=())
-        store.write_run(index, end)
-        store.log(f"task {index}, restarts {end.restarts}: {end.state}: {end.reason}")
+    if record.run is None:
+        return record
+    end = record.run._replace(state=TaskState.NODE_FAIL, reason=RUNNER_LOST, since=now, pids=())
+    store.write_run(index, end)
+    store.log(f"task {index}, restarts {end.restarts}: {end.state}: {end.reason}")
+    return record._replace(run=end)
 
 
 def _start_runner(store: ArrayStore, index: int, slot: RunnerSlot) -> None:

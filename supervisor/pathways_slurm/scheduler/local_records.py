@@ -132,7 +132,7 @@ def service_node(network: IPv4Network) -> Node:
     return Node("service", str(network.network_address + 1))
 
 
-def task_id(array_id: str, index: int) -> str:
+def format_task_id(array_id: str, index: int) -> str:
     """Slurm's form, ARRAY_INDEX."""
     return f"{array_id}_{index}"
 
@@ -150,7 +150,7 @@ def observed(spec: Spec, array_id: str, index: int, record: Record, now: float) 
     run = record.run
     state, reason, since, restarts = _state(record, now)
     return Task(
-        id=task_id(array_id, index),
+        id=format_task_id(array_id, index),
         index=index,
         state=state,
         reason=reason,
