@@ -86,7 +86,9 @@ class CpuExecutor:
             shards,
             devices,
             committed=True,
-            host_buffer_semantics=xla.jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL,
+            # The buffers are ours and never change. Other semantics fail in jaxlib 0.12 if some,
+            # but not all, shards are copies of each other.
+            host_buffer_semantics=xla.jax.HostBufferSemantics.ZERO_COPY,
             enable_x64=True,
         )
 
@@ -125,7 +127,7 @@ class CpuExecutor:
             for index, shard in zip(indices, value._arrays, strict=True):
                 whole[index], _ = shard._to_np_array_did_copy()
         parts = target.sharding.indices(target.shape)
-        return self.put(target, [whole[index] for index in parts])
+        return self.put(target, [whole[*index, ...] for index in parts])
 
     def to_host(self, value: XlaArray) -> HostArray:
         host: HostArray

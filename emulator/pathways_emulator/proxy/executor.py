@@ -100,7 +100,10 @@ class Executor(Protocol):
         ...
 
     def put(self, spec: ArraySpec, shards: Sequence[HostArray]) -> Value:
-        """An array from host memory, one buffer per shard; copies the data at once."""
+        """An array from host memory, one buffer per shard.
+
+        The buffers may become the array's memory: nobody may write to them any more.
+        """
         ...
 
     def assemble(self, spec: ArraySpec, parts: Sequence[Value]) -> Value:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from math import prod
 
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 from pathways_emulator.descriptors import Proto
 from pathways_emulator.proxy.arrays import error_array
@@ -42,7 +41,7 @@ def serve_make_array_from_host_buffer(session: Session, request: Proto, reply: R
         given(request.array_handle),
         [spec],
         [],
-        lambda _: [session.executor.put(spec, [host[index] for index in indices])],
+        lambda _: [session.executor.put(spec, [host[*index, ...] for index in indices])],
     )
 
 
@@ -130,10 +129,8 @@ def view(buffer: Buffer, dtype: DType, shape: Shape, strides: tuple[int, ...] | 
             f"a host buffer of {len(buffer)} bytes for an array of shape {shape}, type "
             f"{dtype.name}, byte strides {strides}; it must have {expected}"
         )
-    flat: HostArray = np.frombuffer(buffer, dtype.numpy)
-    if strides is None or elements == 0:
-        return flat.reshape(shape)
-    return as_strided(flat, shape, strides, writeable=False)
+    host: HostArray = np.ndarray(shape, dtype.numpy, buffer, strides=strides if elements else None)
+    return host
 
 
 def to_bytes(host: HostArray, dtype: DType, strides: tuple[int, ...] | None) -> memoryview:
