@@ -6,7 +6,7 @@
 machine can tell (ports, directories, programs) is in :mod:`pathways_slurm.preflight`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -36,7 +36,10 @@ __all__ = [
     "SettingRow",
     "Settings",
     "SettingsError",
+    "in_order",
     "load_settings",
+    "read_settings",
+    "setting_fault",
     "settings_table",
     "settings_warnings",
 ]
@@ -242,15 +245,6 @@ class Settings(BaseModel):
         """Where this service keeps its files."""
         return ServicePaths.of(self.home, self.name)
 
-    @property
-    def local_service_address(self) -> str:
-        """Where resource manager and proxy of a local service bind."""
-        return str(self.local_network[1])
-
-    def local_host_address(self, slice_index: int, host_index: int) -> str:
-        """Where a host of a local service binds."""
-        return str(self.local_network[(1 + slice_index) * 256 + 1 + host_index])
-
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
     """Reads the settings. A variable that is empty counts as not set.
@@ -258,6 +252,19 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     Raises:
         SettingsError: With all faults. A check between settings is left out only if one of the
             settings it looks at is at fault itself.
+    """
+    settings, faults = read_settings(environ)
+    if faults:
+        raise SettingsError(faults)
+    return settings
+
+
+def read_settings(environ: Mapping[str, str]) -> tuple[Settings, list[Fault]]:
+    """As :func:`load_settings`, for whoever has more to check before the faults are shown.
+
+    Returns:
+        The faults in the order of the table of settings; and the settings, in which those at fault
+        have their default or another valid value, so that the others can still be looked at.
     """
     fields = Settings.model_fields
     variables = {_variable(field): field for field in fields.values()}
@@ -273,7 +280,6 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             field = variables[place] if place in variables else fields[place]
             value = seen.get(place) if place in variables else str(field.default)
             faults.append(_fault(field, value, _problem(details, environ)))
-        # The checks between settings still run, over stand-ins for those that are at fault.
         at_fault = {fault.variable for fault in faults}
         usable = {name: value for name, value in seen.items() if name not in at_fault}
         stand_ins = {
@@ -281,18 +287,21 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
             for name in at_fault
             if variables[name].is_required()
         }
-        # An absolute HOME, because the default of PATHWAYS_HOME may be what is at fault.
-        context["HOME"] = "/"
+        if "PATHWAYS_HOME" in at_fault:
+            context["HOME"] = "/"  # what may be wrong with its default
         settings = Settings.model_validate(usable | stand_ins, context=context)
     # What can't be had at all first: no check then asks for something to go with it.
     for findings in (unavailable, check_between):
         at_fault = {fault.variable for fault in faults}
         for variable, problem, valid in findings(settings, at_fault):
             faults.append(_fault(variables[variable], seen.get(variable), problem, valid))
-    if faults:
-        order = list(variables)
-        raise SettingsError(sorted(faults, key=lambda fault: order.index(fault.variable)))
-    return settings
+    return settings, in_order(faults)
+
+
+def in_order(faults: Iterable[Fault]) -> list[Fault]:
+    """The faults in the order of the table of settings."""
+    order = [row.variable for row in settings_table()]
+    return sorted(faults, key=lambda fault: order.index(fault.variable))
 
 
 def settings_warnings(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 # (variable, problem, valid values if the setting's own are too wide)
 Finding = tuple[str, str, str | None]
 
-# Octets of A.B.(1+slice).(1+host) in which a local service has to fit; 255 ends no host's address.
-_LOCAL_MAX_SLICES = 255
-_LOCAL_MAX_HOSTS = 254
+# Slices, and hosts of a slice, that have an address in the local scheduler's network.
+_LOCAL_MOST = 254
 
 # Variables that begin like a setting and are none: what a component or a job of a service sees.
 _OTHER_VARIABLES = frozenset(
@@ -121,11 +120,11 @@ def _ports(settings: "Settings") -> Iterator[Finding]:
 
 
 def _local_slices(settings: "Settings") -> Iterator[Finding]:
-    if settings.scheduler == "local" and settings.max_slices > _LOCAL_MAX_SLICES:
+    if settings.scheduler == "local" and settings.max_slices > _LOCAL_MOST:
         yield (
             "MAX_SLICES",
             "does not fit PATHWAYS_LOCAL_NETWORK",
-            f"a whole number from 1 to {_LOCAL_MAX_SLICES} with PATHWAYS_SCHEDULER=local",
+            f"a whole number from 1 to {_LOCAL_MOST} with PATHWAYS_SCHEDULER=local",
         )
 
 
@@ -136,11 +135,11 @@ def _local_hosts(settings: "Settings") -> Iterator[Finding]:
         topology = topology_for(settings.tpu_type, settings.slice_shape, settings.chips_per_host)
     except TopologyError:
         return  # _shape or _chips_per_host says so
-    if topology.hosts > _LOCAL_MAX_HOSTS:
+    if topology.hosts > _LOCAL_MOST:
         yield (
             "SLICE_SHAPE",
             f"has {topology.hosts} hosts, which do not fit PATHWAYS_LOCAL_NETWORK",
-            f"a shape of at most {_LOCAL_MAX_HOSTS} hosts with PATHWAYS_SCHEDULER=local",
+            f"a shape of at most {_LOCAL_MOST} hosts with PATHWAYS_SCHEDULER=local",
         )
 
 

@@ -7,7 +7,6 @@ flag of the same name and otherwise follow. What the emulator needs beyond flags
 environment, where Pathways' own images ignore it.
 """
 
-import importlib.metadata
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -173,9 +172,12 @@ def jax_version(settings: "Settings") -> str | None:
     """
     if settings.runtime != "emulator":
         return None
+    # Here, because it is slow to import and every command imports this module.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return importlib.metadata.version("jaxlib")
-    except importlib.metadata.PackageNotFoundError:
+        return version("jaxlib")
+    except PackageNotFoundError:
         return None
 
 

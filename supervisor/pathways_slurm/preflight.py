@@ -2,57 +2,76 @@
 # SPDX-License-Identifier: Apache-2.0
 """What only this machine can tell about settings: directories, ports and programs.
 
-For a service that is about to start. One that runs already holds its own ports.
+For a service that is about to start: one that runs already holds its own ports.
 """
 
 import errno
 import os
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pathways_slurm import files, launch
-from pathways_slurm.config import setting_fault
-from pathways_slurm.faults import Fault
-
-if TYPE_CHECKING:
-    from pathways_slurm.config import Settings
+from pathways_slurm import launch
+from pathways_slurm.config import Settings, in_order, read_settings, setting_fault
+from pathways_slurm.faults import Fault, SettingsError
+from pathways_slurm.scheduler.local_records import service_node, slice_node
 
 
-def preflight(settings: "Settings") -> list[Fault]:
+def load_checked_settings(environ: Mapping[str, str]) -> Settings:
+    """Reads the settings and checks them on this machine, with all faults of both in one go.
+
+    Raises:
+        SettingsError: With the faults, at most one for a variable.
+    """
+    settings, faults = read_settings(environ)
+    at_fault = {fault.variable for fault in faults}
+    faults = in_order([*faults, *preflight(settings, at_fault)])
+    if faults:
+        raise SettingsError(faults)
+    return settings
+
+
+def preflight(settings: Settings, at_fault: Set[str] = frozenset()) -> list[Fault]:
     """Everything on this machine that would keep a service with these settings from starting.
 
-    Directories that are missing are made, because that is the only proof that they can be.
+    Leaves nothing behind.
+
+    Args:
+        settings: To check.
+        at_fault: Variables whose settings are not what the user meant; nothing that depends on
+            them is checked.
     """
-    faults = [*_directories(settings), *_programs(settings)]
-    if settings.scheduler == "local":
-        faults += [*_service_ports(settings), *_worker_ports(settings)]
-    return faults
+    return [
+        fault
+        for variables, check in _CHECKS.items()
+        if at_fault.isdisjoint(variables)
+        for fault in check(settings)
+    ]
 
 
-def _directories(settings: "Settings") -> Iterator[Fault]:
-    home = settings.paths.directory
-    if (problem := _unwritable(home)) is not None:
+def _home(settings: Settings) -> Iterator[Fault]:
+    if (problem := _unwritable(settings.paths.directory)) is not None:
         yield setting_fault("PATHWAYS_HOME", str(settings.home), problem)
-    scratch = settings.scratch_dir
-    if scratch is not None and (problem := _unwritable(scratch)) is not None:
+
+
+def _scratch(settings: Settings) -> Iterator[Fault]:
+    directory = settings.scratch_dir
+    if directory is not None and (problem := _unwritable(directory)) is not None:
         yield setting_fault("GCS_BUCKET", settings.gcs_bucket, problem)
 
 
 def _unwritable(directory: Path) -> str | None:
+    existing = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
     try:
-        if not directory.is_dir():
-            files.make_private_dir(directory)
-        with tempfile.NamedTemporaryFile(dir=directory, prefix=".pathways-preflight-"):
-            pass
+        # The proof is in the doing: access() does not know read-only and odd file systems.
+        Path(tempfile.mkdtemp(dir=existing, prefix=".pathways-preflight-")).rmdir()
     except OSError as error:
-        return f"can't be written to: {directory}: {error.strerror or error}"
+        return f"can't be used: nothing can be created in {existing}: {error.strerror or error}"
     return None
 
 
-def _programs(settings: "Settings") -> Iterator[Fault]:
+def _programs(settings: Settings) -> Iterator[Fault]:
     needed = [launch.BASH, launch.WORKER_HOST_SCRIPT]
     if settings.container == "none":
         needed += [Path(launch.server_program(settings)), Path(launch.proxy_program(settings))]
@@ -66,20 +85,27 @@ def _programs(settings: "Settings") -> Iterator[Fault]:
             )
 
 
-def _service_ports(settings: "Settings") -> Iterator[Fault]:
-    address = settings.local_service_address
-    for variable, port in (
-        ("PATHWAYS_PROXY_PORT", settings.proxy_port),
-        ("PATHWAYS_RM_PORT", settings.rm_port),
-    ):
-        if (problem := _unbindable(address, port)) is not None:
+def _proxy_port(settings: Settings) -> Iterator[Fault]:
+    yield from _service_port(settings, "PATHWAYS_PROXY_PORT", settings.proxy_port)
+
+
+def _rm_port(settings: Settings) -> Iterator[Fault]:
+    yield from _service_port(settings, "PATHWAYS_RM_PORT", settings.rm_port)
+
+
+def _service_port(settings: Settings, variable: str, port: int) -> Iterator[Fault]:
+    if settings.scheduler == "local":
+        problem = _unbindable(service_node(settings.local_network).address, port)
+        if problem is not None:
             yield setting_fault(variable, str(port), problem)
 
 
-def _worker_ports(settings: "Settings") -> Iterator[Fault]:
-    for slice_index in range(settings.max_slices):
-        for host_index in range(settings.topology.hosts):
-            address = settings.local_host_address(slice_index, host_index)
+def _worker_ports(settings: Settings) -> Iterator[Fault]:
+    if settings.scheduler != "local":
+        return
+    for index in range(settings.max_slices):
+        for host in range(settings.topology.hosts):
+            address = slice_node(settings.local_network, index, host).address
             if (problem := _unbindable(address, settings.worker_port)) is not None:
                 # The first says it all: the others are most likely of the same service.
                 yield setting_fault("PATHWAYS_WORKER_PORT", str(settings.worker_port), problem)
@@ -102,3 +128,22 @@ def _unbindable(address: str, port: int) -> str | None:
                 )
             return f"can't be used on {address}: {error.strerror or error}"
     return None
+
+
+# The variables that each check depends on → the check.
+_CHECKS: Mapping[tuple[str, ...], Callable[[Settings], Iterator[Fault]]] = {
+    ("PATHWAYS_HOME", "PATHWAYS_NAME"): _home,
+    ("GCS_BUCKET",): _scratch,
+    ("PATHWAYS_RUNTIME", "PATHWAYS_CONTAINER"): _programs,
+    ("PATHWAYS_SCHEDULER", "PATHWAYS_LOCAL_NETWORK", "PATHWAYS_PROXY_PORT"): _proxy_port,
+    ("PATHWAYS_SCHEDULER", "PATHWAYS_LOCAL_NETWORK", "PATHWAYS_RM_PORT"): _rm_port,
+    (
+        "PATHWAYS_SCHEDULER",
+        "PATHWAYS_LOCAL_NETWORK",
+        "PATHWAYS_WORKER_PORT",
+        "TPU_TYPE",
+        "SLICE_SHAPE",
+        "PATHWAYS_CHIPS_PER_HOST",
+        "MAX_SLICES",
+    ): _worker_ports,
+}

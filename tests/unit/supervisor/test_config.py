@@ -13,6 +13,7 @@ from pathways_slurm.config import (
     settings_table,
     settings_warnings,
 )
+from pathways_slurm.scheduler.local_records import slice_node
 
 GOOD = {
     "HOME": "/home/ann",
@@ -59,11 +60,12 @@ def test_paths_of_the_default_and_of_a_named_service() -> None:
     assert named.paths.cluster_env == Path("/srv/p/services/blue/cluster.env")
 
 
-def test_local_addresses() -> None:
-    settings = load(PATHWAYS_LOCAL_NETWORK="127.9.0.0/16")
-    assert settings.local_service_address == "127.9.0.1"
-    assert settings.local_host_address(0, 0) == "127.9.1.1"
-    assert settings.local_host_address(254, 253) == "127.9.255.254"
+def test_the_most_that_is_accepted_is_what_has_addresses_in_the_local_network() -> None:
+    network = load(MAX_SLICES="254").local_network
+    assert slice_node(network, 253, 253).address == "127.0.254.254"
+    for index, host in ((254, 0), (0, 254)):
+        with pytest.raises(ValueError, match="254"):
+            slice_node(network, index, host)
 
 
 @pytest.mark.parametrize(
@@ -200,10 +202,10 @@ def test_everything_wrong_is_said_at_once() -> None:
             "a port from 1 to 65535 other than PATHWAYS_PROXY_PORT=29000",
         ),
         (
-            {"MAX_SLICES": "256"},
+            {"MAX_SLICES": "255"},
             "MAX_SLICES",
             "does not fit PATHWAYS_LOCAL_NETWORK",
-            "a whole number from 1 to 255 with PATHWAYS_SCHEDULER=local",
+            "a whole number from 1 to 254 with PATHWAYS_SCHEDULER=local",
         ),
         (
             {"TPU_TYPE": "v5p", "SLICE_SHAPE": "8x8x16"},

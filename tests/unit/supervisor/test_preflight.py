@@ -7,24 +7,26 @@ import sys
 from pathlib import Path
 
 import pytest
-from pathways_slurm.config import Settings, load_settings
-from pathways_slurm.preflight import preflight
+from pathways_slurm.config import Settings, SettingsError, load_settings
+from pathways_slurm.preflight import load_checked_settings, preflight
 
 NETWORK = "127.41.0.0/16"
 
 
+def environ(home: Path, **changes: str) -> dict[str, str]:
+    return {
+        "SLICE_SHAPE": "2x4",
+        "MIN_SLICES": "1",
+        "MAX_SLICES": "2",
+        "GCS_BUCKET": "bucket",
+        "PATHWAYS_HOME": str(home),
+        "PATHWAYS_LOCAL_NETWORK": NETWORK,
+        **changes,
+    }
+
+
 def load(home: Path, **changes: str) -> Settings:
-    return load_settings(
-        {
-            "SLICE_SHAPE": "2x4",
-            "MIN_SLICES": "1",
-            "MAX_SLICES": "2",
-            "GCS_BUCKET": "bucket",
-            "PATHWAYS_HOME": str(home),
-            "PATHWAYS_LOCAL_NETWORK": NETWORK,
-            **changes,
-        }
-    )
+    return load_settings(environ(home, **changes))
 
 
 def listener(address: str, port: int = 0) -> socket.socket:
@@ -37,38 +39,64 @@ def listener(address: str, port: int = 0) -> socket.socket:
     return server
 
 
-def test_nothing_is_wrong_and_directories_are_made_private(tmp_path: Path) -> None:
-    settings = load(tmp_path / "home", PATHWAYS_NAME="blue", GCS_BUCKET=str(tmp_path / "scratch"))
-    assert preflight(settings) == []
-    made = (settings.paths.directory, tmp_path / "scratch/pathways-scratch/shared")
-    for directory in made:
-        assert directory.stat().st_mode & 0o777 == 0o700
-        assert list(directory.iterdir()) == []
-
-
-def test_a_home_that_exists_keeps_its_mode(tmp_path: Path) -> None:
+def test_nothing_is_wrong_and_nothing_is_left_behind(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
+    new = load(tmp_path / "new" / "home", PATHWAYS_NAME="blue", GCS_BUCKET=f"{tmp_path}/scratch")
+    assert preflight(new) == []
     assert preflight(load(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
 def test_directories_that_can_not_be_had(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    faults = preflight(load(tmp_path / "file" / "home", GCS_BUCKET=str(tmp_path / "file")))
-    assert [(fault.variable, fault.value) for fault in faults] == [
-        ("PATHWAYS_HOME", str(tmp_path / "file" / "home")),
-        ("GCS_BUCKET", str(tmp_path / "file")),
-    ]
-    for fault in faults:
-        assert fault.problem.startswith("can't be written to: ")
-        assert fault.problem.endswith("Not a directory")
+    file = tmp_path / "file"
+    file.write_text("")
+    faults = preflight(load(file / "home", GCS_BUCKET=str(file)))
+    assert {fault.variable: fault.value for fault in faults} == {
+        "PATHWAYS_HOME": str(file / "home"),
+        "GCS_BUCKET": str(file),
+    }
+    assert {fault.problem for fault in faults} == {
+        f"can't be used: nothing can be created in {file}: Not a directory"
+    }
 
 
 def test_a_home_where_nothing_can_be_created() -> None:
     # /proc refuses new files to everybody, root included.
-    [fault] = preflight(load(Path("/proc/self")))
-    assert (fault.variable, fault.value) == ("PATHWAYS_HOME", "/proc/self")
-    assert fault.problem.startswith("can't be written to: /proc/self: ")
+    [fault] = preflight(load(Path("/proc/self/home")))
+    assert (fault.variable, fault.value) == ("PATHWAYS_HOME", "/proc/self/home")
+    assert fault.problem.startswith("can't be used: nothing can be created in /proc/self: ")
+
+
+def test_faults_of_settings_and_of_the_machine_come_in_one_go(tmp_path: Path) -> None:
+    with listener("127.41.0.1") as server:
+        port = str(server.getsockname()[1])
+        wrong = environ(
+            Path("/proc/self/home"), MIN_SLICES="3", PATHWAYS_RM_PORT=port, SLICE_SHAPE=""
+        )
+        with pytest.raises(SettingsError) as caught:
+            load_checked_settings(wrong)
+    assert [fault.variable for fault in caught.value.faults] == [
+        "SLICE_SHAPE",
+        "MIN_SLICES",
+        "PATHWAYS_HOME",
+        "PATHWAYS_RM_PORT",
+    ]
+    right = environ(tmp_path)
+    assert load_checked_settings(right) == load_settings(right)
+
+
+def test_what_depends_on_a_setting_at_fault_is_not_checked(tmp_path: Path) -> None:
+    with listener("127.41.0.1") as rm, listener("127.41.1.1") as worker:
+        settings = load(
+            tmp_path,
+            PATHWAYS_RM_PORT=str(rm.getsockname()[1]),
+            PATHWAYS_WORKER_PORT=str(worker.getsockname()[1]),
+        )
+        assert [fault.variable for fault in preflight(settings, {"SLICE_SHAPE"})] == [
+            "PATHWAYS_RM_PORT"
+        ]
+        assert preflight(settings, {"PATHWAYS_LOCAL_NETWORK"}) == []
 
 
 def test_ports_that_are_taken(tmp_path: Path) -> None:
