@@ -3,6 +3,7 @@
 """Network addresses as the command lines spell them, ``NAME:PORT``."""
 
 import errno
+import ipaddress
 import re
 import socket
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from dataclasses import dataclass
 from pathways_emulator import reading
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
-_IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*")
 
 
 class AddressInUseError(OSError):
@@ -40,8 +40,12 @@ def host(text: str) -> str:
         ValueError: Neither.
     """
     bare = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-    if not _NAME.fullmatch(bare) and not _IPV6.fullmatch(bare):
-        raise ValueError("expected an IP address or a host name, without a port")
+    if not _NAME.fullmatch(bare):
+        try:
+            ipaddress.IPv6Address(bare)
+        except ValueError:
+            expected = "expected an IP address or a host name, without a port"
+            raise ValueError(expected) from None
     return bare
 
 
