@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The file with a service's variables, for bash and dotenv readers, while the service can be used.
+
+Also a script of its own: the janitor, a process that waits for the end of its standard input, which
+is the end of `serve` however it comes, and then removes the file. Run so, it must import nothing
+but the standard library.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+_MARK = "# Written by pathways-emulator serve"
+
+
+def is_ours(path: Path) -> bool:
+    """Whether the file was written by this module."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.readline().startswith(_MARK)
+    except OSError:
+        return False
+
+
+def write(path: Path, variables: Mapping[str, str], token: str) -> None:
+    """Writes the file in one step, mode 0600.
+
+    Args:
+        path: Absolute.
+        variables: Values without characters that a shell would interpret.
+        token: Tells this file from one of another process, for `remove`.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    lines = [f"{_MARK}, {token}; it is removed when that ends.", *exports(variables), ""]
+    temporary = _temporary(path, token)
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write("\n".join(lines))
+    temporary.replace(path)
+
+
+def exports(variables: Mapping[str, str]) -> list[str]:
+    """The lines for a shell."""
+    return [f"export {name}={value}" for name, value in variables.items()]
+
+
+def remove(path: Path, token: str) -> None:
+    """Removes the file if it is still the one written with `token`; also a half-written one."""
+    with contextlib.suppress(FileNotFoundError):
+        _temporary(path, token).unlink()
+    try:
+        if token in path.read_text(encoding="utf-8", errors="replace").splitlines()[0]:
+            path.unlink()
+    except (OSError, IndexError):
+        return  # Gone already, or not ours.
+
+
+def _temporary(path: Path, token: str) -> Path:
+    return path.with_name(f".{path.name}.{token.replace(' ', '-')}.tmp")
+
+
+if __name__ == "__main__":
+    sys.stdin.buffer.read()
+    remove(Path(sys.argv[1]), sys.argv[2])
