@@ -5,12 +5,15 @@
 ::
 
     python -m pathways_slurm.guard --root-pid PID --root-start-time TICKS --status FILE
-        [--log FILE] [--grace SECONDS] -- PROGRAM [ARGUMENT...]
+        [--log FILE] [--grace SECONDS] [--withdraw FILE RUN_ID] -- PROGRAM [ARGUMENT...]
 
 The component runs in a session of its own. It ends, with all it has forked, when it ends itself,
 when the root process ends, on SIGTERM or SIGINT to the guard, or when the guard is killed. The
 status file (JSON, see ``pathways_slurm.component``) is written once the component has started and
 again when it has ended. The exit status is the component's, or 128 + its signal.
+
+The proxy's guard also withdraws the discovery file when the proxy has ended: it is the one that is
+still there when root and supervisor were killed together.
 """
 
 import argparse
@@ -46,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status.write(error=reason)
         print(f"pathways_slurm.guard: {reason}; nothing was started", file=sys.stderr)
         return _COULD_NOT_START
-    command = Command(tuple(options.argv), dict(os.environ), options.log)
+    environment = processes.initial_environment()
+    # Of the shell that started us, if that is bash.
+    environment.pop("_", None)
+    command = Command(tuple(options.argv), environment, options.log)
     keeper = Keeper([command], kill_wait_s=options.grace)
     watched: list[SignalInbox | Keeper | int] = [inbox, keeper, root_ended]
     reason = ""
@@ -65,7 +71,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
             keeper.advance()
             if before == "starting" and keeper.pids:
                 status.started(keeper.pids[0])
+    if options.withdraw is not None:
+        _withdraw(*options.withdraw)
     return _conclude(keeper, status, reason)
+
+
+def _withdraw(path: str, run_id: str) -> None:
+    # Imported only now: a guard must start fast, and most of its life needs none of this.
+    from pathways_slurm import cluster_env
+
+    try:
+        cluster_env.remove(Path(path), run_id)
+    except OSError as error:
+        print(f"pathways_slurm.guard: could not withdraw {path}: {error}", file=sys.stderr)
 
 
 def _conclude(keeper: Keeper, status: "_StatusFile", reason: str) -> int:
@@ -134,6 +152,12 @@ def _parser() -> argparse.ArgumentParser:
         default=10.0,
         metavar="SECONDS",
         help="from SIGTERM to SIGKILL (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--withdraw",
+        nargs=2,
+        metavar=("FILE", "RUN_ID"),
+        help="cluster.env to remove, if that run published it, once the component has ended",
     )
     parser.add_argument("argv", nargs="+", metavar="PROGRAM", help="and its arguments, after --")
     return parser

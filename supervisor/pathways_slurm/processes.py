@@ -18,6 +18,9 @@ from typing import NamedTuple
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
+# Variables that a shell adds to its environment.
+_SHELLS_OWN = ("PWD", "OLDPWD", "SHLVL")
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -82,6 +85,12 @@ def send_signal(process: ProcessIdentity, number: signal.Signals) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def initial_environment() -> dict[str, str]:
+    """What this process was started with: Python itself may have added LC_CTYPE since."""
+    raw = os.fsdecode(Path("/proc/self/environ").read_bytes())
+    return dict(item.split("=", 1) for item in raw.split("\0") if "=" in item)
 
 
 def descendants(pid: int) -> list[ProcessIdentity]:
@@ -154,7 +163,7 @@ def start_detached(
 
     Args:
         argv: Program and arguments.
-        env: Its whole environment.
+        env: Its whole environment; where /bin/sh is bash, it also gets ``_``.
         output: Descriptor for its standard output and error.
         pass_fds: Descriptors that it inherits under the same numbers.
 
@@ -162,7 +171,8 @@ def start_detached(
         OSError: No process could be started. A fault of the program itself shows in its output.
     """
     # Not os.fork: the caller may have threads. The arguments reach the shell as data ("$@").
-    launcher = ["/bin/sh", "-c", '"$@" &', "sh", *argv]
+    script = "".join(f"unset {name}; " for name in _SHELLS_OWN if name not in env) + '"$@" &'
+    launcher = ["/bin/sh", "-c", script, "sh", *argv]
     result = subprocess.run(
         launcher,
         env=dict(env),

@@ -106,7 +106,10 @@ class SchedulerHarness(ABC):
         return wait_until(look, self.patience_s, what)
 
     def running(self, array_id: str) -> dict[int, Task]:
-        """The array's tasks by index, once every host of all of them runs and has reported."""
+        """The array's tasks by index, once every host of all of them runs and has reported.
+
+        Reports do not name their array: arrays of one test must differ in their indices.
+        """
         scheduler = self.scheduler()
 
         def look() -> dict[int, Task]:

@@ -283,12 +283,12 @@ class TestFiles:
 
     def test_prune_forgets_what_ended_long_ago(self, local: LocalHarness) -> None:
         scheduler = LocalScheduler(local.arrays, NETWORK, local.kill_wait_s)
-        old, half = local.spec(), local.spec(slices=2)
+        old, half = replace(local.spec(), indices=(5,)), local.spec(slices=2)
         ended, live = scheduler.submit(old), scheduler.submit(half)
         local.running(ended)
         local.running(live)
-        scheduler.cancel([f"{ended}_0", f"{live}_1"])
-        local.ended(f"{ended}_0")
+        scheduler.cancel([f"{ended}_5", f"{live}_1"])
+        local.ended(f"{ended}_5")
         local.ended(f"{live}_1")
         scheduler.prune(older_than_s=3600.0)
         assert scheduler.find(old.tag) == ended

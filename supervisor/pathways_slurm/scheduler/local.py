@@ -272,8 +272,8 @@ def _settle(store: ArrayStore, index: int, record: Record, now: float) -> Record
     if record.run is None:
         return record
     end = record.run._replace(state=TaskState.NODE_FAIL, reason=RUNNER_LOST, since=now, pids=())
-    store.write_run(index, end)
     store.log(f"task {index}, restarts {end.restarts}: {end.state}: {end.reason}")
+    store.write_run(index, end)
     return record._replace(run=end)
 
 

@@ -127,10 +127,11 @@ class TaskRunner:
         return RunState(TaskState.COMPLETING, restarts, time.time(), reason, pids=keeper.pids)
 
     def _write(self, run: RunState) -> None:
-        self._store.write_run(self._index, run)
         hosts = f", processes {' '.join(map(str, run.pids))}" if run.pids else ""
         reason = f": {run.reason}" if run.reason else ""
         self._store.log(f"task {self._index}, restarts {run.restarts}: {run.state}{reason}{hosts}")
+        # After the log, so that who sees the state finds the reason there.
+        self._store.write_run(self._index, run)
 
     def _listen(
         self, sources: list[SignalInbox | Keeper], timeout_s: float | None
