@@ -33,7 +33,9 @@ environment::ensure() {
 		common::log "Another set-up of ${root}/.venv is running; waiting for it"
 		flock "${lock}"
 	fi
+	trap 'common::log "Interrupted; the same command starts over."; exit 130' INT
 	environment::_update "${root}" || exit 1
+	trap - INT
 	exec {lock}>&-
 }
 
@@ -154,7 +156,7 @@ environment::_pip() {
 		return
 	fi
 	common::err "${what} failed. pip said:"
-	grep -v -E '^ *(Collecting|Downloading|Using cached|Obtaining|Looking in links)' "${log}" >&2 || true
+	grep -v -E '^ *(Collecting|Downloading|Using cached|Obtaining|Looking in|Ignoring) ' "${log}" >&2 || true
 	common::log "(all of it: ${log})"
 	common::log "What to do: see to what pip says, then run the same command again; it starts over."
 	return 1

@@ -77,7 +77,7 @@ python::find() {
 		[[ -z ${seen["${candidate}"]-} ]] || continue
 		seen["${candidate}"]=1
 		if ! answer="$(python::_ask "${candidate}")"; then
-			tried+=("${candidate}: does not run")
+			tried+=("${candidate}: does not run${answer:+ (${answer})}")
 			continue
 		fi
 		{
@@ -108,12 +108,17 @@ python::find() {
 	return 1
 }
 
-# A candidate that hangs (a wrapper that asks something, a dead network drive) must not hang us.
+# Prints what a candidate says of itself. If it does not run, prints the last line of what it said
+# instead and returns 1. One that hangs (it asks something, a network drive is dead) must not hang us.
 python::_ask() {
-	local answer
-	answer="$(timeout 30 "$1" -c "${_PYTHON_QUESTION}" </dev/null 2>/dev/null)" || return 1
-	[[ ${answer} =~ ^[0-9]+\.[0-9]+\.[0-9]+$'\n' ]] || return 1
-	printf '%s' "${answer}"
+	local said
+	if said="$(timeout 30 "$1" -c "${_PYTHON_QUESTION}" </dev/null 2>&1)" &&
+		[[ ${said} =~ ^[0-9]+\.[0-9]+\.[0-9]+$'\n' ]]; then
+		printf '%s' "${said}"
+		return
+	fi
+	printf '%s' "${said##*$'\n'}"
+	return 1
 }
 
 # Debian ships ensurepip in a package of its own, which only root can install.

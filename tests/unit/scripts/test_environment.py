@@ -104,6 +104,8 @@ class Checkout:
                 "HOME": "/proc/self",
                 "PIP_NO_INDEX": "1",
                 "PIP_FIND_LINKS": self.wheels.as_uri(),
+                # Some interpreters do not find their library without it.
+                "LD_LIBRARY_PATH": os.environ.get("LD_LIBRARY_PATH", ""),
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

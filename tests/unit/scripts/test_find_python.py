@@ -119,14 +119,14 @@ def test_what_is_no_good_is_named_with_its_fault(machine: Machine) -> None:
     old = machine.python("one/python3", "3.11.2")
     early = machine.python("one/python3.14", "3.14.0", level="candidate")
     other = machine.python("one/python", "3.12.1", implementation="PyPy")
-    broken = machine.program("one/python3.12", "exit 1")
+    broken = machine.program("one/python3.12", "echo 'no such library' >&2; exit 127")
     found = machine.find()
     assert (found.returncode, found.stdout) == (1, "")
     for line in (
         f"{old}: 3.11.2 is older than 3.12",
         f"{early}: 3.14.0 is a pre-release (candidate)",
         f"{other}: 3.12.1 is PyPy, not CPython",
-        f"{broken}: does not run",
+        f"{broken}: does not run (no such library)",
         "pyenv install",
     ):
         assert line in found.stderr
