@@ -11,7 +11,10 @@ class SliceMember:
 
     Attributes:
         index: 0 .. instance_count-1.
-        incarnation: Of the newest run of the slice that has registered; 0 if none ever did.
+        incarnation: Of the newest run of the slice that the resource manager has seen complete, or
+            ended, or taking the place of an earlier one; 0 if there is none. So a slice whose hosts
+            are still coming back to a restarted resource manager has 0, and one that is not alive
+            with a greater number has lost that incarnation for good, settled or not.
         alive: Every host of that incarnation has registered and none has gone since.
         reason: Why the slice is not alive, for a human ("host 1 ended: connection closed"); "" if
             it is.

@@ -75,7 +75,8 @@ def next_health(last: Health, membership: Membership) -> Health:
 
 
 def _next(before: SliceHealth, member: SliceMember, settled: bool) -> SliceHealth:
-    missing = not member.alive and member.incarnation <= before.incarnation
+    # The same incarnation, not alive, has ended: one that is still coming back is reported as 0.
+    missing = not member.alive and member.incarnation < before.incarnation
     if before.error is None and missing and not settled:
         return before
     return _health(member)

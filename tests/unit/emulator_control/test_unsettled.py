@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the registry says of losses, and what the proxy makes of it, around a restart of the RM."""
+
+from pathways_emulator.membership import Membership, SliceMember
+from pathways_emulator.proxy.health import Health, first_health, next_health
+from pathways_emulator.registry import Registration, Registry
+
+
+def registry_of_two_hosts() -> Registry:
+    return Registry(
+        instance_type="tpuv6e:2x4",
+        instance_count=2,
+        valid_hosts=frozenset({2}),
+        heartbeat_timeout_s=10.0,
+        now_s=0.0,
+    )
+
+
+def join(registry: Registry, connection: int, host: int) -> None:
+    registry.register(connection, Registration(0, host, 2, 1, f"uuid-{host}", "a:1", 1))
+
+
+def running() -> Health:
+    slices = (SliceMember(0, 1, True), SliceMember(1, 0, False, "not yet"))
+    return first_health(Membership("tpuv6e:2x4", True, slices))
+
+
+def test_a_slice_that_is_coming_back_to_a_new_resource_manager_is_kept() -> None:
+    registry = registry_of_two_hosts()
+    health = next_health(running(), registry.snapshot())
+    assert health.error_of([0]) is None
+    join(registry, 1, 0)
+    health = next_health(health, registry.snapshot())
+    assert health.error_of([0]) is None
+    join(registry, 2, 1)
+    health = next_health(health, registry.snapshot())
+    assert health.error_of([0]) is None
+
+
+def test_a_slice_that_ends_before_the_snapshot_is_settled_is_lost_at_once() -> None:
+    registry = registry_of_two_hosts()
+    join(registry, 1, 0)
+    join(registry, 2, 1)
+    registry.closed(2)
+    assert not registry.snapshot().settled
+    assert next_health(running(), registry.snapshot()).error_of([0]) is not None
+
+
+def test_half_a_slice_that_ends_before_the_snapshot_is_settled_is_lost_at_once() -> None:
+    registry = registry_of_two_hosts()
+    join(registry, 1, 0)
+    registry.closed(1)
+    assert next_health(running(), registry.snapshot()).error_of([0]) is not None
+
+
+def test_a_slice_that_does_not_come_back_is_lost_when_settled() -> None:
+    registry = registry_of_two_hosts()
+    for second in range(12):
+        registry.tick(float(second))
+    assert next_health(running(), registry.snapshot()).error_of([0]) is not None
