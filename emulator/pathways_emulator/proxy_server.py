@@ -39,7 +39,7 @@ def run(given: flags.ProxyFlags, where: Address) -> int:
     The port is opened at the first membership: before it, the devices are not known.
 
     Returns:
-        The exit code: 0, or 1 if the port is taken.
+        The exit code: 0, or 1 if it cannot serve; the log says why.
     """
     from pathways_emulator.membership import Membership
     from pathways_emulator.membership_client import Watcher
@@ -53,6 +53,8 @@ def run(given: flags.ProxyFlags, where: Address) -> int:
         _log.error("proxy: %s", error)
         return 1
     _log.info("proxy follows the resource manager at %s", given.resource_manager_address)
+    # XLA lists every virtual device at its level of information.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     # Takes a second or two, because of JAX; the command line has been checked by now.
     from pathways_emulator.proxy.server import ProxyServer
 
@@ -82,7 +84,8 @@ def run(given: flags.ProxyFlags, where: Address) -> int:
 
     try:
         watcher.run(on_membership)
-    except (OSError, RuntimeError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
+        # The port is taken after all, jaxlib is not one we know, or the instance has changed.
         _log.error("proxy: cannot serve on %s: %s", where, error)
         return 1
     finally:

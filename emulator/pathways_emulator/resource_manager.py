@@ -232,7 +232,8 @@ async def run(flags: ResourceManagerFlags, settings: Settings) -> int:
     )
     ticker = asyncio.create_task(manager.tick_forever())
     await stop.wait()
-    _log.info("resource manager ends; workers stay, and join its successor within their lease")
+    rest = "" if registry.shutting_down else "; workers stay for their lease, for a successor"
+    _log.info("resource manager ends%s", rest)
     ticker.cancel()
     manager.close()
     await server.stop(_GRACE_S)
