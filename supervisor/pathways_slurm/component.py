@@ -62,12 +62,14 @@ class ComponentProcess:
         log: Output of the component and of its guard, appended.
         root: The process with which it ends.
         grace_s: From SIGTERM to SIGKILL, at its end.
+        withdraw: Discovery file and run id; the file goes with the component, if it is that run's.
     """
 
     status_file: Path
     log: Path
     root: ProcessIdentity
     grace_s: float = 10.0
+    withdraw: tuple[Path, str] | None = None
 
     def start(self, argv: Sequence[str], env: Mapping[str, str]) -> bool:
         """Starts the component, and returns before it runs. What comes of it is in ``status``.
@@ -125,8 +127,12 @@ class ComponentProcess:
             *("--root-pid", str(self.root.pid)),
             *("--root-start-time", str(self.root.start_time)),
             *("--status", str(self.status_file.absolute()), "--log", str(self.log.absolute())),
-            *("--grace", str(self.grace_s), "--", *argv),
+            *("--grace", str(self.grace_s)),
         ]
+        if self.withdraw is not None:
+            path, run_id = self.withdraw
+            guard += ["--withdraw", str(path.absolute()), run_id]
+        guard += ["--", *argv]
         output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             # The guard inherits the lock; its component does not.

@@ -15,9 +15,11 @@ from pathways_slurm.component import ComponentProcess
 from pathways_slurm.config import Settings
 from pathways_slurm.events import EventLog, Reason
 from pathways_slurm.execute import Executor, Launch
+from pathways_slurm.faults import SettingsError
 from pathways_slurm.model import Component, Memory, Note, Observation, Rules
 from pathways_slurm.observe import Observer
 from pathways_slurm.paths import ServicePaths
+from pathways_slurm.preflight import preflight
 from pathways_slurm.probe import Endpoint
 from pathways_slurm.processes import ProcessIdentity, open_pidfd
 from pathways_slurm.scheduler.base import Scheduler
@@ -29,6 +31,9 @@ from pathways_slurm.store import RunRecord, load_record, save_record, service_lo
 from pathways_slurm.wakeup import Wakeup
 
 _log = structlog.get_logger()
+
+# From SIGTERM to SIGKILL of RM and proxy, which keep nothing that they would have to save.
+_GRACE_S = 5.0
 
 _OVER = (ServicePhase.STOPPED, ServicePhase.FAILED)
 
@@ -44,6 +49,7 @@ def supervise(settings: Settings, root: ProcessIdentity) -> int:
     Raises:
         AlreadyRunning: Another supervisor runs this service.
         RecordError: The record on disk can't be read.
+        SettingsError: This machine can't serve the settings: ports in use, and the like.
     """
     paths = settings.paths
     with service_lock(paths.lock), Wakeup(open_pidfd(root)) as wakeup:
@@ -54,6 +60,9 @@ def supervise(settings: Settings, root: ProcessIdentity) -> int:
                 EventLog(paths.events).append(Note(Reason.SupervisorAdopted, words))
                 return _start(settings, paths, record).run(wakeup)
             _end(paths, record, wakeup, "its supervisor is gone and a new service starts")
+        # Only now: an earlier run held the ports that this one needs.
+        if faults := preflight(settings):
+            raise SettingsError(faults)
         paths.cluster_env.unlink(missing_ok=True)
         record = RunRecord(
             memory=Memory(run_id=uuid.uuid4().hex[:12], since=time.time()),
@@ -136,13 +145,18 @@ class _View:
 
     def service(self) -> Service:
         scheduler = _scheduler(self.paths, self.record)
+        run_id = self.record.memory.run_id
         processes = {
-            c: ComponentProcess(
-                status_file=self.paths.component_status(c),
-                log=self.paths.component_log(c),
+            component: ComponentProcess(
+                status_file=self.paths.component_status(component),
+                log=self.paths.component_log(component),
                 root=self.record.root,
+                grace_s=_GRACE_S,
+                withdraw=(
+                    (self.paths.cluster_env, run_id) if component is Component.PROXY else None
+                ),
             )
-            for c in Component
+            for component in Component
         }
         status = StatusFile(self.paths.status)
 
@@ -150,10 +164,10 @@ class _View:
             status.write(describe(self.rules, memory, seen, self.endpoints))
 
         def published() -> bool:
-            return cluster_env.run_id_of(self.paths.cluster_env) == self.record.memory.run_id
+            return cluster_env.run_id_of(self.paths.cluster_env) == run_id
 
         def withdraw() -> None:
-            cluster_env.remove(self.paths.cluster_env, self.record.memory.run_id)
+            cluster_env.remove(self.paths.cluster_env, run_id)
 
         return Service(
             rules=self.rules,

@@ -54,20 +54,30 @@ def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
     sys.exit(code)
 
 
-def load_checked_settings() -> "Settings":
-    """The settings; prints every fault and exits 2 if there is one."""
-    from pathways_slurm.config import load_settings, settings_warnings
+def settings_to_start_with() -> "Settings":
+    """The settings of a service that may start, with its directories made.
+
+    If anything is wrong, prints it together with all that is wrong on this machine, and exits 2.
+    """
+    from pathways_slurm.config import read_settings, settings_warnings
     from pathways_slurm.faults import SettingsError
     from pathways_slurm.files import make_private_dir
+    from pathways_slurm.preflight import load_checked_settings
 
     for warning in settings_warnings(os.environ):
         click.echo(f"pathways-slurm: warning: {warning}", err=True)
     try:
-        settings = load_settings(os.environ)
+        settings, faults = read_settings(os.environ)
+        if faults:
+            load_checked_settings(os.environ)
+        try:
+            for directory in (settings.paths.state, settings.paths.logs):
+                make_private_dir(directory)
+        except OSError as error:
+            load_checked_settings(os.environ)
+            fail(str(error))
     except SettingsError as error:
         fail_usage(map(str, error.faults))
-    for directory in (settings.paths.state, settings.paths.logs):
-        make_private_dir(directory)
     return settings
 
 

@@ -14,7 +14,7 @@ from pathways_slurm.cli.common import (
     EXIT_FAILED,
     fail,
     fail_usage,
-    load_checked_settings,
+    settings_to_start_with,
 )
 
 
@@ -34,7 +34,7 @@ def command() -> None:
     from pathways_slurm.supervise import supervise
 
     root = identify(os.getppid())
-    settings = load_checked_settings()
+    settings = settings_to_start_with()
     if root is None or os.getppid() != root.pid:
         fail("the process that started the supervisor has ended already", EXIT_FAILED)
     log = settings.paths.component_log("supervisor")

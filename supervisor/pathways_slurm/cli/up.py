@@ -15,8 +15,8 @@ from pathways_slurm.cli.common import (
     EXIT_FAILED,
     EXIT_OK,
     fail,
-    load_checked_settings,
     settings_help,
+    settings_to_start_with,
 )
 from pathways_slurm.cli.timeline import Timeline
 from pathways_slurm.files import PRIVATE_FILE_MODE
@@ -43,12 +43,16 @@ def command(detach: bool, timeout: float | None) -> None:
 
     Ctrl-C, or the end of this process in any other way, ends the service.
     """
-    settings = load_checked_settings()
-    if detach:
-        sys.exit(_detach(settings.paths, timeout))
-
     from pathways_slurm.budget import Budget
     from pathways_slurm.root import Root
+    from pathways_slurm.store import supervisor_pid
+
+    settings = settings_to_start_with()
+    if (pid := supervisor_pid(settings.paths.lock)) is not None:
+        where = settings.paths.directory
+        fail(f"a supervisor (pid {pid}) runs this service already, in {where}", EXIT_BUSY)
+    if detach:
+        sys.exit(_detach(settings.paths, timeout))
 
     timeline = Timeline(settings.paths.events)
     click.echo(f"service {settings.name}: files in {settings.paths.directory}")
@@ -82,8 +86,6 @@ def _detach(paths: ServicePaths, timeout: float | None) -> int:
     from pathways_slurm.status import read_status
     from pathways_slurm.store import supervisor_pid
 
-    if (pid := supervisor_pid(paths.lock)) is not None:
-        fail(f"a supervisor (pid {pid}) runs this service already", EXIT_BUSY)
     log = paths.component_log("up")
     timeline = Timeline(paths.events)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE_MODE)
