@@ -44,6 +44,7 @@ class LeaseExpired:
     reason: str
 
 
+type _Call = grpc.aio.StreamStreamCall[pb.JoinRequest, pb.JoinResponse]
 type Ending = Stopped | LeaseExpired
 
 
@@ -72,7 +73,9 @@ class Join:
         self._stopped_for_s = 0.0
         self._woke_s = 0.0
         self._heartbeat_timeout_s: float | None = None
-        self._call: grpc.aio.StreamStreamCall[pb.JoinRequest, pb.JoinResponse] | None = None
+        self._call: _Call | None = None
+        # A stream takes one message at a time.
+        self._writing = asyncio.Lock()
         self._complained = False
         self.joined = asyncio.Event()
         """Set once the resource manager has welcomed this worker."""
@@ -97,7 +100,7 @@ class Join:
             return
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError, TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await call.write(pb.JoinRequest(leave=pb.Leave(reason=reason)))
+                await self._write(call, pb.JoinRequest(leave=pb.Leave(reason=reason)))
                 # The resource manager ends the stream once it has read this.
                 await call.code()
 
@@ -133,11 +136,11 @@ class Join:
             try:
                 registered_s = self._clock()
                 registration = rpc.registration_to_pb(self._registration)
-                await call.write(pb.JoinRequest(registration=registration))
+                self._call = call
+                await self._write(call, pb.JoinRequest(registration=registration))
                 async for response in call:
                     match response.WhichOneof("order"):
                         case "welcome":
-                            self._call = call
                             self._welcomed(response.welcome, registered_s)
                             heartbeats = asyncio.create_task(
                                 self._beat(call, response.welcome.heartbeat_interval_s)
@@ -161,14 +164,17 @@ class Join:
                 call.cancel()
         return None
 
-    async def _beat(
-        self, call: grpc.aio.StreamStreamCall[pb.JoinRequest, pb.JoinResponse], interval_s: float
-    ) -> None:
+    async def _write(self, call: _Call, request: pb.JoinRequest) -> None:
+        async with self._writing:
+            await call.write(request)
+
+    async def _beat(self, call: _Call, interval_s: float) -> None:
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
             while True:
                 await asyncio.sleep(interval_s)
                 sent_ns = int(self._clock() * _NANOSECONDS)
-                await call.write(pb.JoinRequest(heartbeat=pb.Heartbeat(sent_ns=sent_ns)))
+                request = pb.JoinRequest(heartbeat=pb.Heartbeat(sent_ns=sent_ns))
+                await self._write(call, request)
 
     def _welcomed(self, welcome: pb.Welcome, sent_s: float) -> None:
         again = "again " if self.joined.is_set() else ""
