@@ -173,7 +173,7 @@ def test_no_worker_is_lost_under_full_load(cluster: Cluster) -> None:
     burners = [subprocess.Popen(burn) for _ in range(4 * (os.cpu_count() or 1))]
     try:
         with pytest.raises(AssertionError, match="not seen"):
-            observer.wait_until(lambda m: not all(s.alive for s in m.slices), timeout_s=4.0)
+            observer.wait_until(lambda m: not all(s.alive for s in m.slices), timeout_s=3.0)
     finally:
         for burner in burners:
             burner.kill()
@@ -274,22 +274,14 @@ def test_a_second_process_for_the_same_host_is_refused(cluster: Cluster) -> None
     assert observer.history[-1].slices[0].alive
 
 
-@pytest.mark.parametrize(
-    ("instance_type", "slice_index", "shape", "message"),
-    [
-        ("tpuv6e:2x2", 3, "2x2", "PATHWAYS_SLICE_INDEX is 3, but valid is 0 to 0"),
-        ("tpuv6e:2x2", 0, "2x4", "the slice has 2 hosts (PATHWAYS_NODE_ADDRESSES), but valid"),
-        ("tpuv6e1t:2x4", 0, "2x4", "--instance_type=tpuv6e1t:2x4 is 1"),
-        ("tpuv6e:2x4", 0, "4x4", "--instance_type=tpuv6e:2x4 is 1 or 2"),
-    ],
-)
-def test_a_wrong_registration_is_refused_with_the_reason(
-    cluster: Cluster, instance_type: str, slice_index: int, shape: str, message: str
-) -> None:
-    cluster.manager(instance_type=instance_type)
-    worker = cluster.worker(slice_index, shape=shape)
-    assert worker.exit_code() == ExitCode.REFUSED
-    assert message in worker.text()
+def test_a_wrong_registration_is_refused_with_the_reason(cluster: Cluster) -> None:
+    cluster.manager(instance_type="tpuv6e:2x4")
+    wrong_index, wrong_shape = cluster.worker(3, shape="2x4"), cluster.worker(0, shape="4x4")
+    assert wrong_index.exit_code() == ExitCode.REFUSED
+    assert "PATHWAYS_SLICE_INDEX is 3, but valid is 0 to 0" in wrong_index.text()
+    assert wrong_shape.exit_code() == ExitCode.REFUSED
+    assert "4 hosts (PATHWAYS_NODE_ADDRESSES), but valid" in wrong_shape.text()
+    assert "--instance_type=tpuv6e:2x4 is 1 or 2" in wrong_shape.text()
 
 
 def test_a_wrong_environment_is_refused_before_anything_else(cluster: Cluster) -> None:
@@ -340,7 +332,6 @@ def test_a_taken_port_is_told(cluster: Cluster) -> None:
 
 
 def test_an_address_of_another_machine_is_told(cluster: Cluster) -> None:
-    cluster.manager()
     worker = cluster.worker(0, bind="192.0.2.1")
     assert worker.exit_code() == ExitCode.CANNOT_LISTEN
     assert "cannot listen on 192.0.2.1:29001: Cannot assign requested address" in worker.text()
