@@ -11,6 +11,8 @@ it, SIGKILL to what is left after ``kill_wait_s``. Whatever single process is ki
   caller, a subreaper, which kills it;
 - the caller: the keeper is told by its own parent-death signal and kills everything at once.
 
+If caller and keeper are killed together, the set's processes still end, but not what they forked.
+
 Standard library only; the caller must have a single thread.
 """
 

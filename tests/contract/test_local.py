@@ -4,6 +4,7 @@
 
 import itertools
 import os
+import shutil
 import signal
 import stat
 import time
@@ -118,6 +119,20 @@ class TestEnds:
         assert task.state is TaskState.FAILED
         assert str(program) in task.reason
         assert (task.exit_code, task.signal) == (None, None)
+
+    def test_a_log_that_can_not_be_written(self, local: LocalHarness) -> None:
+        scheduler = local.scheduler()
+        array = scheduler.submit(local.spec(slices=2))
+        local.running(array)
+        shutil.rmtree(local.log_dir / "slice-0")
+        (local.log_dir / "slice-0").write_text("a file where a directory should be")
+        (local.log_dir / "slice-1" / "host-0.log").unlink()
+        (local.log_dir / "slice-1" / "host-0.log").mkdir()
+        for index in range(2):
+            scheduler.requeue(f"{array}_{index}")
+            task = local.ended(f"{array}_{index}")
+            assert (task.state, task.restarts) == (TaskState.FAILED, 1)
+            assert f"slice-{index}" in task.reason
 
     def test_sigterm_to_the_runner_cancels(self, local: LocalHarness) -> None:
         array = local.scheduler().submit(local.spec(slices=2, hosts=2))

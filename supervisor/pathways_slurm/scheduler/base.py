@@ -124,11 +124,17 @@ class Scheduler(Protocol):
         Idempotent: a task that is pending already stays as it is.
 
         Raises:
-            SchedulerError: There is no such task.
+            SchedulerError: There is no such task, or it was cancelled, which is for good.
         """
 
     def release(self, task_id: str) -> None:
-        """Lets a pending task start as soon as nodes can be had: lifts begin times and holds."""
+        """Lets a pending task start as soon as nodes can be had: lifts begin times and holds.
+
+        A task that is not pending stays as it is.
+
+        Raises:
+            SchedulerError: There is no such task.
+        """
 
     def cancel(self, task_ids: Sequence[str]) -> None:
         """Ends tasks for good; returns once the order is taken. Unknown and ended ids are fine."""

@@ -253,7 +253,7 @@ def _look(store: ArrayStore, spec: Spec, index: int) -> Task:
         slot = store.take_slot(index)
         try:
             record = Record(store.intent(index), store.run(index), runner_lives=slot is None)
-            if record.lost and not record.waits:
+            if record.lost:
                 record = _settle(store, index, record, now)
             if slot is not None and record.waits:
                 _start_runner(store, index, slot)

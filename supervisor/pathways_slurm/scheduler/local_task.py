@@ -101,7 +101,14 @@ class TaskRunner:
                 self._listen([self._inbox], max(0.0, intent.begin_at - time.time()))
 
     def _run(self, restarts: int) -> None:
-        keeper = Keeper(self._commands(restarts), kill_wait_s=self._spec.kill_wait_s)
+        try:
+            commands = self._commands(restarts)
+        except OSError as fault:
+            # An end, not a crash: a run that nobody records would be tried again and again.
+            reason = f"could not make its log directory: {fault}"
+            self._write(RunState(TaskState.FAILED, restarts, time.time(), reason))
+            return
+        keeper = Keeper(commands, kill_wait_s=self._spec.kill_wait_s)
         told = False
         while keeper.phase != "ended":
             readable = self._listen([self._inbox, keeper], None)
