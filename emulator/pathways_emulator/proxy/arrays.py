@@ -3,11 +3,14 @@
 """The arrays of one session: handle → data, or the error that took its place."""
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from pathways_emulator.proxy.executor import ArraySpec, Value
 from pathways_emulator.proxy.health import Health
 from pathways_emulator.proxy.status import Code, Status, invalid_argument
+
+type Incarnations = tuple[tuple[int, int], ...]
+type IsReady = Callable[[Value], bool]
 
 # What an array is after it was donated.
 DELETED = Status(Code.INVALID_ARGUMENT, "the array was donated and can't be used any more")
@@ -20,21 +23,25 @@ class Array:
         spec: None if even that is unknown: the request that should have made the array failed.
         value: The data; None once ``error`` is set.
         error: What whoever needs the data gets instead.
-        incarnations: (slice, incarnation) of every slice the array touches.
+        incarnations: (slice, incarnation) of every slice the array lies on.
+        origin: The same of every slice whose work it needs until it is computed: a shard on a good
+            slice never comes if the computation that makes it spans one that is lost.
     """
 
-    __slots__ = ("error", "incarnations", "spec", "value")
+    __slots__ = ("error", "incarnations", "origin", "spec", "value")
 
     def __init__(
         self,
         spec: ArraySpec | None,
         value: Value | None,
-        incarnations: tuple[tuple[int, int], ...],
+        incarnations: Incarnations,
+        origin: Incarnations | None = None,
         error: Status | None = None,
     ) -> None:
         self.spec = spec
         self.value = value
         self.incarnations = incarnations
+        self.origin = incarnations if origin is None else origin
         self.error = error
 
     def fail(self, error: Status) -> None:
@@ -43,10 +50,32 @@ class Array:
             self.error = error
         self.value = None
 
+    def apply(self, health: Health, is_ready: IsReady) -> None:
+        """Becomes an error if its data, or the work it still needs, is lost."""
+        if self.error is not None:
+            return
+        loss = health.loss_of(self.incarnations)
+        if loss is None and self.origin is not self.incarnations:
+            loss = health.loss_of(self.origin)
+            if loss is not None and is_ready(self.value):
+                self.origin = self.incarnations
+                return
+        if loss is not None:
+            self.fail(loss)
+
 
 def error_array(error: Status, spec: ArraySpec | None = None) -> Array:
     """An array that is an error from the start."""
-    return Array(spec, None, (), error)
+    return Array(spec, None, (), error=error)
+
+
+def origin_of(own: Incarnations, sources: Iterable[Array], is_ready: IsReady) -> Incarnations:
+    """Whose work a result on the slices ``own`` needs, if it is made of ``sources``."""
+    more: dict[tuple[int, int], None] = {}
+    for source in sources:
+        if source.origin != own and not is_ready(source.value):
+            more.update(dict.fromkeys(pair for pair in source.origin if pair not in own))
+    return (*own, *more) if more else own
 
 
 class ArrayStore:
@@ -59,7 +88,8 @@ class ArrayStore:
     # Handles below are the client's to choose, those from here on the server's.
     FIRST_SERVER_HANDLE = 1 << 62
 
-    def __init__(self, health: Health) -> None:
+    def __init__(self, health: Health, is_ready: IsReady) -> None:
+        self._is_ready = is_ready
         self._lock = threading.Lock()
         self._arrays: dict[int, Array] = {}
         self._next_handle = self.FIRST_SERVER_HANDLE
@@ -85,10 +115,7 @@ class ArrayStore:
         with self._lock:
             health = self._health
             for handle, array in zip(handles, arrays, strict=True):
-                if array.error is None:
-                    loss = health.loss_of(array.incarnations)
-                    if loss is not None:
-                        array.fail(loss)
+                array.apply(health, self._is_ready)
                 self._arrays[handle] = array
 
     def get(self, handle: int) -> Array:
@@ -122,10 +149,7 @@ class ArrayStore:
         with self._lock:
             self._health = health
             for array in self._arrays.values():
-                if array.error is None:
-                    loss = health.loss_of(array.incarnations)
-                    if loss is not None:
-                        array.fail(loss)
+                array.apply(health, self._is_ready)
 
     def clear(self) -> None:
         """Forgets everything."""

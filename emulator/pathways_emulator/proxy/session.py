@@ -82,7 +82,7 @@ class _Wait:
     """A reply that is due when arrays are ready, and fails at once when one of them is lost."""
 
     reply: Reply
-    incarnations: tuple[tuple[int, int], ...]
+    arrays: Sequence[Array]
 
 
 class Session:
@@ -115,7 +115,7 @@ class Session:
         self.executor = executor
         self.devices = devices
         self.pool = pool
-        self.arrays = ArrayStore(health)
+        self.arrays = ArrayStore(health, executor.is_ready)
         self.programs: dict[int, Program] = {}
         # Outcomes the client asks for once: of compilations and deletions, all settled here.
         self.futures: dict[int, bool] = {}
@@ -154,9 +154,12 @@ class Session:
         with self._waits_lock:
             waits = list(self._waits)
         for wait in waits:
-            loss = health.loss_of(wait.incarnations)
-            if loss is not None:
-                wait.reply.fail(loss)
+            for array in wait.arrays:
+                # The client may have forgotten it meanwhile, and the store with it.
+                array.apply(health, self.executor.is_ready)
+            error = first_error(wait.arrays)
+            if error is not None:
+                wait.reply.fail(error)
         self.resume()
 
     def close(self) -> None:
@@ -215,7 +218,7 @@ class Session:
             action(values)
             return
         reply.deferred = True
-        wait = _Wait(reply, tuple({pair for array in arrays for pair in array.incarnations}))
+        wait = _Wait(reply, arrays)
         with self._waits_lock:
             self._waits.add(wait)
         # A loss in between found no wait to fail, but has failed the arrays.

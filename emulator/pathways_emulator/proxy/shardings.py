@@ -15,7 +15,7 @@ from pathways_emulator.proxy.status import invalid_argument, unimplemented
 from pathways_emulator.proxy.xla import HloSharding
 
 type Shape = tuple[int, ...]
-type Index = tuple[slice, ...]
+type Index = tuple[slice[int, int, None], ...]
 
 _SINGLE_DEVICE = "xla::ifrt::SingleDeviceSharding"
 _HLO = "xla::ifrt::HloSharding"

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running compiled programs."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from pathways_emulator.descriptors import Proto
-from pathways_emulator.proxy.arrays import Array, error_array
+from pathways_emulator.proxy.arrays import Array, error_array, origin_of
 from pathways_emulator.proxy.executor import Program, Value
 from pathways_emulator.proxy.handlers.programs import program_of
 from pathways_emulator.proxy.handlers.results import given, store
@@ -39,8 +39,13 @@ def serve_execute(session: Session, request: Proto, reply: Reply) -> None:
             raise NotYet
         options = request.execute_options
         keep = frozenset(options.non_donatable_input_indices)
+        own = health.incarnations(slices)
+        origin = origin_of(own, arguments, session.executor.is_ready)
         values = session.executor.execute(program, values_of(arguments), keep)
-        results = _arrays(program, values, health.incarnations(slices))
+        results = [
+            Array(spec, value, own, origin)
+            for spec, value in zip(program.outputs, values, strict=True)
+        ]
     handles = store(session, request.result_array_handle, results)
     if request.execute_options.fill_status:
         _keep_status(session, request, reply, results)
@@ -75,15 +80,6 @@ def _keep_status(session: Session, request: Proto, reply: Reply, results: list[A
 
 def _errors(program: Program, error: Status) -> list[Array]:
     return [error_array(error, spec) for spec in program.outputs]
-
-
-def _arrays(
-    program: Program, values: Sequence[Value], incarnations: tuple[tuple[int, int], ...]
-) -> list[Array]:
-    return [
-        Array(spec, value, incarnations)
-        for spec, value in zip(program.outputs, values, strict=True)
-    ]
 
 
 def _result_array_handles(request: Proto) -> Iterable[int]:

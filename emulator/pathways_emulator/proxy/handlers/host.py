@@ -41,7 +41,7 @@ def serve_make_array_from_host_buffer(session: Session, request: Proto, reply: R
         given(request.array_handle),
         [spec],
         [],
-        lambda _: [session.executor.put(spec, [host[*index, ...] for index in indices])],
+        lambda _: [session.executor.put(spec, [host[(*index, ...)] for index in indices])],
     )
 
 

@@ -5,7 +5,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from pathways_emulator.descriptors import Proto
-from pathways_emulator.proxy.arrays import DELETED, Array, error_array
+from pathways_emulator.proxy.arrays import DELETED, Array, error_array, origin_of
 from pathways_emulator.proxy.dtypes import DType, dtype_of_kind
 from pathways_emulator.proxy.executor import ArraySpec, CopySemantics, Value
 from pathways_emulator.proxy.health import Health
@@ -44,9 +44,12 @@ def derive(
     else:
         results = [new_array(session, health, spec) for spec in specs]
         if any(array.error is None for array in results):
-            for array, value in zip(results, compute(values_of(sources)), strict=True):
+            values = compute(values_of(sources))
+            is_ready = session.executor.is_ready
+            for array, value in zip(results, values, strict=True):
                 if array.error is None:
                     array.value = value
+                    array.origin = origin_of(array.incarnations, sources, is_ready)
     return store(session, handles, results)
 
 

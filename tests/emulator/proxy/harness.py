@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Proxies and clients as real processes, and a conversation with them by lines."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from pathways_emulator.membership import Membership, SliceMember
+
+REPOSITORY = Path(__file__).parents[3]
+
+START_TIMEOUT_S = 60
+ANSWER_TIMEOUT_S = 60
+
+
+class LineProcess:
+    """A child that is spoken to and answers by lines; its stderr goes to a file."""
+
+    def __init__(self, argv: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("ab") as stderr:
+            self.process = subprocess.Popen(
+                argv,
+                cwd=REPOSITORY,
+                env=dict(environment),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                text=True,
+            )
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        assert self.process.stdout is not None
+        self._reader = threading.Thread(target=self._read, args=(self.process.stdout,), daemon=True)
+        self._reader.start()
+
+    def _read(self, stdout: IO[str]) -> None:
+        for line in stdout:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def say(self, line: str) -> None:
+        """Sends a line."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self, timeout_s: float = ANSWER_TIMEOUT_S) -> str:
+        """The next line; fails the test with the child's log if it does not come."""
+        try:
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            raise AssertionError(f"no line within {timeout_s} s; log:\n{self.tail()}") from None
+        if line is None:
+            code = self.process.wait(10)
+            raise AssertionError(f"ended with {code}; log:\n{self.tail()}")
+        return line
+
+    def expect(self, line: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        """Fails unless the next line is this one."""
+        heard = self.hear(timeout_s)
+        assert heard == line, f"expected {line!r}, heard {heard!r}; log:\n{self.tail()}"
+
+    def tail(self) -> str:
+        """The end of what the child logged."""
+        return self.log.read_text(errors="replace")[-6000:]
+
+    def finish(self, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        """Waits for a success."""
+        code = self.process.wait(timeout_s)
+        assert code == 0, f"exit code {code}; log:\n{self.tail()}"
+
+    def close(self) -> None:
+        """Ends the child, whatever it does."""
+        self.process.kill()
+        self.process.wait()
+        self._reader.join()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Proxy(LineProcess):
+    """A proxy process whose membership the test decides."""
+
+    def __init__(self, address: str, instance_type: str, slice_count: int, log: Path) -> None:
+        super().__init__(
+            [sys.executable, "-m", "tests.emulator.proxy.served", address], os.environ, log
+        )
+        self.address = address
+        self.membership = Membership(
+            instance_type, True, tuple(SliceMember(i, 1, True) for i in range(slice_count))
+        )
+        self.say(self._dump())
+        self.expect("started", START_TIMEOUT_S)
+
+    def apply(self, *members: SliceMember, settled: bool = True) -> None:
+        """Changes some slices; returns when the proxy has applied it."""
+        slices = list(self.membership.slices)
+        for member in members:
+            slices[member.index] = member
+        self.membership = dataclasses.replace(
+            self.membership, settled=settled, slices=tuple(slices)
+        )
+        self.say(self._dump())
+        self.expect("applied")
+
+    def lose(self, index: int, reason: str = "host 0 ended: killed") -> None:
+        """The slice dies."""
+        self.apply(SliceMember(index, self.membership.slices[index].incarnation, False, reason))
+
+    def revive(self, index: int) -> None:
+        """The slice is up again, as a newer incarnation."""
+        self.apply(SliceMember(index, self.membership.slices[index].incarnation + 1, True))
+
+    def resident_bytes(self) -> int:
+        """Memory of the proxy process."""
+        statm = Path(f"/proc/{self.process.pid}/statm").read_text()
+        return int(statm.split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def _dump(self) -> str:
+        return json.dumps(dataclasses.asdict(self.membership))
+
+
+class Client(LineProcess):
+    """One of the programs in ``clients/``, an ordinary JAX program."""
+
+    def __init__(
+        self, program: str, proxy: Proxy, log: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(
+            [sys.executable, "-m", f"tests.emulator.proxy.clients.{program}"],
+            {
+                **os.environ,
+                "JAX_PLATFORMS": "proxy",
+                "JAX_BACKEND_TARGET": f"grpc://{proxy.address}",
+                "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
+                **(environment or {}),
+            },
+            log,
+        )
