@@ -7,6 +7,7 @@ of a slice and replicated over slices. A step's result does not depend on how ma
 """
 
 import contextlib
+import functools
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -95,12 +96,17 @@ class Trainer:
         params = model.init_params(jax.random.key(seed), self.run.config)
         return {"params": params, "optimizer": self._optimizer.init(params), "step": jnp.int32(0)}
 
-    def _step(self, state: State, tokens: jax.Array) -> tuple[State, jax.Array]:
+    def _step(self, state: State, tokens: jax.Array, mesh: Mesh) -> tuple[State, jax.Array]:
         run = self.run
         dropout_key = jax.random.fold_in(jax.random.key(run.seed + 1), state["step"])
-        loss, grads = jax.value_and_grad(model.loss)(
-            state["params"], tokens, dropout_key, run.config, run.global_batch
-        )
+
+        def loss_of(params: model.Params) -> jax.Array:
+            # Gathered within the slice for the step. Left to itself, the partitioner would rather
+            # move activations about.
+            whole = jax.lax.with_sharding_constraint(params, NamedSharding(mesh, PartitionSpec()))
+            return model.loss(whole, tokens, dropout_key, run.config, run.global_batch)
+
+        loss, grads = jax.value_and_grad(loss_of)(state["params"])
         updates, optimizer = self._optimizer.update(grads, state["optimizer"], state["params"])
         params = optax.apply_updates(state["params"], updates)
         return {"params": params, "optimizer": optimizer, "step": state["step"] + 1}, loss
@@ -121,7 +127,11 @@ class Trainer:
             scalar = NamedSharding(mesh, PartitionSpec())
             self._compiled[mesh] = Compiled(
                 jax.jit(self._init, out_shardings=shardings),
-                jax.jit(self._step, donate_argnums=0, out_shardings=(shardings, scalar)),
+                jax.jit(
+                    functools.partial(self._step, mesh=mesh),
+                    donate_argnums=0,
+                    out_shardings=(shardings, scalar),
+                ),
             )
         return self._compiled[mesh]
 
