@@ -16,7 +16,7 @@ from pathways_emulator.worker import ExitCode
 from tests.emulator.control.processes import NETWORK, PATIENCE_S, RM, WORKER_PORT, Cluster
 
 # Far below the heartbeat timeout of 10 s: the broken stream must have told.
-AT_ONCE_S = 2.0
+AT_ONCE_S = 5.0
 
 
 def test_a_slice_is_alive_when_all_its_hosts_are_joined_and_only_then(cluster: Cluster) -> None:
@@ -251,15 +251,15 @@ def test_a_stopped_resource_manager_is_no_contact(cluster: Cluster) -> None:
 
 def test_time_while_stopped_counts_for_the_lease(cluster: Cluster) -> None:
     manager = cluster.manager()
-    worker = cluster.worker(0, lease_s=1.5)
+    worker = cluster.worker(0, lease_s=2.0)
     worker.wait_for("is ready on")
     worker.send(signal.SIGSTOP)
     manager.kill()
-    time.sleep(2.0)  # The stop itself, not a wait for something.
+    time.sleep(2.2)  # The stop itself, not a wait for something.
     woken_at_s = time.monotonic()
     worker.send(signal.SIGCONT)
     assert worker.exit_code() == ExitCode.LEASE_EXPIRED
-    assert time.monotonic() - woken_at_s < 1.0
+    assert time.monotonic() - woken_at_s < 1.8
 
 
 def test_a_second_process_for_the_same_host_is_refused(cluster: Cluster) -> None:
