@@ -31,7 +31,7 @@ from typing import Any, Literal, NamedTuple
 from pathways_slurm import processes
 
 _KILL_AT_ONCE = signal.SIGHUP
-_LOOK_AGAIN_S = 0.05
+_LOOK_AGAIN_S = 0.1
 
 Phase = Literal["starting", "running", "ending", "ended"]
 
@@ -272,15 +272,14 @@ class _KeeperProcess:
         deadline = time.monotonic() + self._kill_wait_s
         told: set[processes.ProcessIdentity] = set()
         while not self._kill_now and (remaining := deadline - time.monotonic()) > 0:
-            alive = processes.descendants(os.getpid())
-            if not alive:
+            if not processes.has_children():
                 break
             # Again for those that appear meanwhile: a shell may start its clean-up late.
-            for process in alive:
+            for process in processes.descendants(os.getpid()):
                 if process not in told:
                     processes.send_signal(process, signal.SIGTERM)
                     told.add(process)
-            # A grandchild's end sends us no signal, hence the upper bound.
+            # What is forked sends us no signal, hence the upper bound.
             self._wait(min(remaining, _LOOK_AGAIN_S))
         self._stopping = True
         for pid, status in processes.kill_descendants().items():

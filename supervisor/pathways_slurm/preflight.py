@@ -15,7 +15,7 @@ from pathlib import Path
 from pathways_slurm import launch
 from pathways_slurm.config import Settings, in_order, read_settings, setting_fault
 from pathways_slurm.faults import Fault, SettingsError
-from pathways_slurm.scheduler.local_records import service_node, slice_node
+from pathways_slurm.scheduler.local_view import service_node, slice_node
 
 
 def load_checked_settings(environ: Mapping[str, str]) -> Settings:

@@ -18,6 +18,9 @@ from typing import NamedTuple
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
+# More than /proc/PID/stat can hold: 52 numbers and a name of 64 bytes.
+_STAT_SIZE = 4096
+
 # Variables that a shell adds to its environment.
 _SHELLS_OWN = ("PWD", "OLDPWD", "SHLVL")
 
@@ -120,15 +123,22 @@ def kill_descendants() -> dict[int, int]:
         pid → wait status of the children that were reaped here.
     """
     reaped: dict[int, int] = {}
-    while True:
+    while has_children():
         for process in descendants(os.getpid()):
             send_signal(process, signal.SIGKILL)
-        try:
-            pid, status = os.waitpid(-1, 0)
-        except ChildProcessError:
-            return reaped
         # After each reaping we look again: what the process forked in its last moment is ours now.
+        pid, status = os.waitpid(-1, 0)
         reaped[pid] = status
+    return reaped
+
+
+def has_children() -> bool:
+    """Whether this process has any child, live or not yet reaped. Cheap."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
 
 
 def become_subreaper() -> None:
@@ -193,13 +203,20 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def _read_stat(pid: int) -> _Stat | None:
+    # Not by Path and text files: this is read for every process there is.
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return None
+    try:
+        text = os.read(descriptor, _STAT_SIZE)
+    except ProcessLookupError:
+        return None
+    finally:
+        os.close(descriptor)
     # The name in parentheses may hold spaces and parentheses; the fields after it can't.
-    fields = text.rpartition(")")[2].split()
-    return _Stat(state=fields[0], parent=int(fields[1]), start_time=int(fields[19]))
+    fields = text.rpartition(b")")[2].split()
+    return _Stat(state=chr(fields[0][0]), parent=int(fields[1]), start_time=int(fields[19]))
 
 
 def _prctl(option: int, value: int) -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from pathways_slurm.processes import ProcessIdentity, is_alive, send_signal
 from pathways_slurm.scheduler.base import Scheduler
 from pathways_slurm.scheduler.local import LocalScheduler
-from pathways_slurm.scheduler.local_records import parse_task_id
 from pathways_slurm.scheduler.local_store import ArrayStore
+from pathways_slurm.scheduler.local_view import parse_task_id
 
 from tests.contract.harness import SchedulerHarness
 

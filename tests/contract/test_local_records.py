@@ -2,27 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a local task is, from what is on disk."""
 
+import json
 from ipaddress import IPv4Network
 
 import pytest
-from pathways_slurm.scheduler.local_records import (
-    Intent,
-    Record,
-    RunState,
-    Spec,
-    observed,
-    parse_task_id,
-    service_node,
-    slice_node,
-)
+from pathways_slurm.scheduler.base import Node
+from pathways_slurm.scheduler.local_records import HostNode, Intent, Record, RunState, Spec
 from pathways_slurm.scheduler.local_task import Step, next_step
+from pathways_slurm.scheduler.local_view import observed, parse_task_id, service_node, slice_node
 from pathways_slurm.states import TaskState
 
 S = TaskState
 LOST = "runner ended unexpectedly"
 NOW = 1000.0
 CALLED_OFF = Intent(0, 1.0, cancelled=True)
-SPEC = Spec("tag", (0, 3), 2, ("/bin/true",), {}, 5, "/logs", "127.63.0.0/16", 5.0)
+NODES = ((HostNode("a", "127.63.1.1"),), (HostNode("b", "127.63.4.1"),))
+SPEC = Spec("tag", (0, 3), NODES, ("/bin/true",), {}, 5, "/logs", 5.0)
 
 
 def run(state: TaskState, restarts: int = 0) -> RunState:
@@ -82,7 +77,8 @@ def test_a_task_follows_from_intent_run_and_runner(
     assert (task.id, task.index) == ("local-1_3", 3)
     assert (task.state, task.reason, task.restarts) == (state, reason, restarts)
     assert task.incarnation == 5 + restarts
-    assert bool(task.nodes) == (last is not None and state is not S.PENDING)
+    has_nodes = last is not None and state is not S.PENDING
+    assert task.nodes == ((Node("b", "127.63.4.1"),) if has_nodes else ())
     assert task.pids == ((7, 8) if state in (S.RUNNING, S.COMPLETING) else ())
     assert task.since > 0
     assert next_step(record, NOW) is step
@@ -90,8 +86,8 @@ def test_a_task_follows_from_intent_run_and_runner(
 
 def test_records_survive_json() -> None:
     state = run(S.FAILED)
-    assert RunState.from_json(state.to_json()) == state
-    assert Spec.from_json(SPEC.to_json()) == SPEC
+    assert RunState.from_json(json.loads(json.dumps(state.to_json()))) == state
+    assert Spec.from_json(json.loads(json.dumps(SPEC.to_json()))) == SPEC
 
 
 @pytest.mark.parametrize(

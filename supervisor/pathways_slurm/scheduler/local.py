@@ -31,18 +31,16 @@ from pathways_slurm.scheduler.base import (
     SchedulerUnavailable,
     Task,
 )
-from pathways_slurm.scheduler.local_records import (
+from pathways_slurm.scheduler.local_records import Intent, Record, Spec
+from pathways_slurm.scheduler.local_store import ArrayStore, CorruptRecordError, RunnerSlot
+from pathways_slurm.scheduler.local_submission import full_spec
+from pathways_slurm.scheduler.local_view import (
     RUNNER_LOST,
-    Intent,
-    Record,
-    Spec,
     format_task_id,
     observed,
     parse_task_id,
     service_node,
 )
-from pathways_slurm.scheduler.local_store import ArrayStore, CorruptRecordError, RunnerSlot
-from pathways_slurm.scheduler.local_submission import full_spec
 from pathways_slurm.states import TaskState
 
 _RUNNER = "pathways_slurm.scheduler.local_task"

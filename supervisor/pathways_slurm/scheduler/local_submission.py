@@ -8,7 +8,8 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 from pathways_slurm.scheduler.base import ArraySpec, SchedulerError
-from pathways_slurm.scheduler.local_records import Spec, slice_node
+from pathways_slurm.scheduler.local_records import HostNode, Spec
+from pathways_slurm.scheduler.local_view import slice_node
 
 _KEPT = frozenset({"HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER"})
 
@@ -31,17 +32,22 @@ def full_spec(spec: ArraySpec, network: IPv4Network, kill_wait_s: float) -> Spec
     faults = [*_size_faults(spec, network), *_program_faults(spec), *_text_faults(spec)]
     if faults:
         raise SchedulerError(f"array {spec.tag!r} can't be submitted: {'; '.join(faults)}")
+    indices = tuple(sorted(spec.indices))
     return Spec(
         tag=spec.tag,
-        indices=tuple(sorted(spec.indices)),
-        hosts_per_task=spec.hosts_per_task,
+        indices=indices,
+        nodes=tuple(_nodes(network, index, spec.hosts_per_task) for index in indices),
         argv=spec.argv,
         env=kept_environment(os.environ) | dict(spec.env),
         first_incarnation=spec.first_incarnation,
         log_dir=str(spec.log_dir.absolute()),
-        network=str(network),
         kill_wait_s=kill_wait_s,
     )
+
+
+def _nodes(network: IPv4Network, index: int, hosts: int) -> tuple[HostNode, ...]:
+    nodes = [slice_node(network, index, host) for host in range(hosts)]
+    return tuple(HostNode(node.name, node.address) for node in nodes)
 
 
 def _size_faults(spec: ArraySpec, network: IPv4Network) -> list[str]:

@@ -171,7 +171,7 @@ class TaskRunner:
                 logs / f"host-{host}.log",
                 f"=== slice {self._index} host {host} incarnation {incarnation} {started} ===",
             )
-            for host in range(spec.hosts_per_task)
+            for host in range(len(spec.nodes_of(self._index)))
         ]
 
 

@@ -13,7 +13,7 @@ from pathways_slurm.config import (
     settings_table,
     settings_warnings,
 )
-from pathways_slurm.scheduler.local_records import slice_node
+from pathways_slurm.scheduler.local_view import slice_node
 
 GOOD = {
     "HOME": "/home/ann",
