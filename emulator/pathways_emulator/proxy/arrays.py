@@ -142,7 +142,8 @@ class ArrayStore:
 
     def remove(self, handles: Iterable[int]) -> list[int]:
         """Forgets arrays; returns the handles that were unknown."""
-        return [handle for handle in handles if self._arrays.pop(handle, None) is None]
+        with self._lock:
+            return [handle for handle in handles if self._arrays.pop(handle, None) is None]
 
     def on_health(self, health: Health) -> None:
         """Turns the arrays of slices that are lost in ``health`` into errors, freeing memory."""
