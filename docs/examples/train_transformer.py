@@ -27,6 +27,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
+# Read once, when JAX is imported. Otherwise XLA's client warns of each array of a lost slice.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
 import jax
 import numpy as np
 import numpy.typing as npt
