@@ -170,6 +170,16 @@ class TestKilledRunners:
         assert "unexpectedly" in task.reason
         assert local.survivors() == []
 
+    def test_together_with_the_process_in_between(self, local: LocalHarness) -> None:
+        array = local.scheduler().submit(local.spec(hosts=2, mode="stubborn"))
+        local.running(array)
+        # Stopped, so that it can't do for the keeper what the kernel has to do.
+        local.signal_runner(f"{array}_0", signal.SIGSTOP)
+        local.signal_keeper(f"{array}_0", signal.SIGKILL)
+        local.signal_runner(f"{array}_0", signal.SIGKILL)
+        local.until(lambda: not local.survivors(), "both hosts end")
+        assert local.ended(f"{array}_0").state is TaskState.NODE_FAIL
+
     def test_while_the_task_waits_for_its_begin_time(self, local: LocalHarness) -> None:
         scheduler = local.delayed_factory()()
         array = scheduler.submit(local.spec())
