@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """events.jsonl: every transition of a service, one JSON object a line, for people and programs."""
 
+import fcntl
 import json
 import os
 import time
@@ -141,10 +142,11 @@ class EventLog:
             self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, PRIVATE_FILE_MODE
         )
         try:
+            # Another writer's line may be in the file by half until that writer is done.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
                 data = b"\n" + data
-            # One call, so that lines of several writers do not mix.
             written = os.write(descriptor, data)
         finally:
             os.close(descriptor)
