@@ -20,6 +20,7 @@ from pathways_emulator.proxy.executor import (
     DeviceDescription,
     HostArray,
     Program,
+    part_of,
 )
 from pathways_emulator.proxy.shardings import Shape, Sharding
 from pathways_emulator.proxy.status import invalid_argument
@@ -127,7 +128,7 @@ class CpuExecutor:
             for index, shard in zip(indices, value._arrays, strict=True):
                 whole[index], _ = shard._to_np_array_did_copy()
         parts = target.sharding.indices(target.shape)
-        return self.put(target, [whole[*index, ...] for index in parts])
+        return self.put(target, [part_of(whole, index) for index in parts])
 
     def to_host(self, value: XlaArray) -> HostArray:
         host: HostArray
@@ -181,7 +182,8 @@ class CpuExecutor:
             results = program.executable.execute_sharded(values)
             outputs: list[XlaArray] = results.consume_with_handlers(program.handlers)
             if outputs:
-                self._under_way.append(outputs[0])
+                # All results are ready at once, and the smallest is the cheapest to hold on to.
+                self._under_way.append(outputs[program.smallest_output])
         return outputs
 
     def _duplicate(self, value: XlaArray) -> XlaArray:

@@ -4,6 +4,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from jax.interpreters import mlir
@@ -50,6 +51,7 @@ class CpuProgram:
     fingerprint: bytes
     metadata: bytes
     executable: XlaExecutable
+    smallest_output: int
     handlers: list[Any] = field(default_factory=list)
 
     def cost_analysis(self) -> dict[str, Any]:
@@ -111,6 +113,7 @@ def compile_program(
         fingerprint=executable.fingerprint or b"",
         metadata=_metadata(executable, donatable).SerializeToString(),
         executable=executable,
+        smallest_output=min(range(len(outputs)), key=lambda i: prod(outputs[i].shape), default=0),
     )
 
 

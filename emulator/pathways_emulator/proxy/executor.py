@@ -15,12 +15,19 @@ from typing import Any, Protocol
 import numpy as np
 
 from pathways_emulator.proxy.dtypes import DType
-from pathways_emulator.proxy.shardings import Shape, Sharding
+from pathways_emulator.proxy.shardings import Index, Shape, Sharding
 
 # The executor's own handle on an array's shards.
 type Value = Any
 
 type HostArray = np.ndarray[Any, np.dtype[Any]]
+
+
+def part_of(host: HostArray, index: Index) -> HostArray:
+    """One part, as a view; a scalar stays an array without dimensions."""
+    key: Any = (*index, ...)
+    part: HostArray = host[key]
+    return part
 
 
 class CopySemantics(IntEnum):

@@ -10,7 +10,7 @@ import numpy as np
 from pathways_emulator.descriptors import Proto
 from pathways_emulator.proxy.arrays import error_array
 from pathways_emulator.proxy.dtypes import DType, dtype_of_kind
-from pathways_emulator.proxy.executor import ArraySpec, HostArray, Value
+from pathways_emulator.proxy.executor import ArraySpec, HostArray, Value, part_of
 from pathways_emulator.proxy.handlers.results import (
     array_handles,
     derive,
@@ -41,7 +41,7 @@ def serve_make_array_from_host_buffer(session: Session, request: Proto, reply: R
         given(request.array_handle),
         [spec],
         [],
-        lambda _: [session.executor.put(spec, [host[(*index, ...)] for index in indices])],
+        lambda _: [session.executor.put(spec, [part_of(host, index) for index in indices])],
     )
 
 
