@@ -1,7 +1,14 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Waits for long computations while a slice is lost: each wait must fail at once."""
+"""Waits for long computations while a slice is lost.
 
+Usage: python -m tests.emulator.proxy.clients.busy
+
+Each line it hears names what to do: ``wait`` for one computation, ``queue`` many and wait for the
+last, ``finish``. It says ``computing``, then ``failed`` for each wait that failed.
+"""
+
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,10 +16,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.emulator.proxy.clients.common import error_of, mesh_of, on, tell, wait_for
+from tests.emulator.proxy.clients.common import error_of, mesh_of, on, tell
 
 # How long a computation goes on, at least, if nothing ends it.
-LONG_S = 8.0
+LONG_S = 4.0
+
+# More than may be under way at once.
+QUEUE_LENGTH = 100
 
 
 @jax.jit
@@ -35,12 +45,18 @@ def turns_for(seconds: float, x: jax.Array) -> int:
         turns *= 4
 
 
-def check_waiters() -> None:
-    """Waiting for readiness, and for a copy."""
-    x = jax.device_put(np.ones((8, 4096), np.float32), on(mesh_of(0, 1), ("slice", "chip")))
+def operand() -> jax.Array:
+    """Over both slices."""
+    host = np.ones((8, 4096), np.float32)
+    array: jax.Array = jax.device_put(host, on(mesh_of(0, 1), ("slice", "chip")))
+    return array
+
+
+def wait_for_one() -> None:
+    """One wait for readiness, one for a copy; data of the other slice stays usable."""
+    x = operand()
     alone = jax.device_put(np.ones(8, np.float32), on(mesh_of(0), "chip"))
-    turns = turns_for(LONG_S, x)
-    result = spin(x, turns)
+    result = spin(x, turns_for(LONG_S, x))
     with ThreadPoolExecutor() as pool:
         ready = pool.submit(error_of, lambda: jax.block_until_ready(result))
         copied = pool.submit(error_of, lambda: np.asarray(result))
@@ -49,26 +65,29 @@ def check_waiters() -> None:
             assert "DATA_LOSS: slice 1" in waiter.result()
             tell("failed")
     np.testing.assert_array_equal(alone + 1, np.full(8, 2.0))
-    tell("done")
 
 
-def check_queue() -> None:
-    """Many computations in line, more than may be under way at once."""
-    x = jax.device_put(np.ones((8, 4096), np.float32), on(mesh_of(0, 1), ("slice", "chip")))
+def wait_for_the_last() -> None:
+    """Many in line, each of the one before it."""
+    x = operand()
     turns = turns_for(LONG_S / 8, x)
-    jax.block_until_ready(x)
-    for _ in range(100):
+    for _ in range(QUEUE_LENGTH):
         x = spin(x, turns)
     with ThreadPoolExecutor() as pool:
         waiter = pool.submit(error_of, lambda: jax.block_until_ready(x))
         tell("computing")
         assert "DATA_LOSS: slice 1" in waiter.result()
         tell("failed")
-    wait_for("finish")
 
 
 if __name__ == "__main__":
-    check_waiters()
-    wait_for("again")
-    check_queue()
-    tell("done")
+    tell("ready")
+    for line in sys.stdin:
+        match line.strip():
+            case "wait":
+                wait_for_one()
+            case "queue":
+                wait_for_the_last()
+            case "finish":
+                break
+        tell("done")

@@ -18,7 +18,7 @@ LOST = "DATA_LOSS: slice 1: host 0 ended: killed"
 
 def put(mesh: Mesh) -> jax.Array:
     """An array over all chips of a mesh."""
-    array = jax.device_put(X, on(mesh, ("slice", "chip")))
+    array: jax.Array = jax.device_put(X, on(mesh, ("slice", "chip")))
     array.block_until_ready()
     return array
 
