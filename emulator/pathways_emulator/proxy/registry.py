@@ -29,6 +29,7 @@ class SessionRegistry:
         self._membership = membership
         self._health = first_health(membership)
         self._pool = ThreadPoolExecutor(_MAX_WAITING, thread_name_prefix="proxy-wait")
+        self._membership_lock = threading.Lock()  # one snapshot after the other
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
         self._next_id = 1
@@ -81,11 +82,13 @@ class SessionRegistry:
                 f"membership changed from {len(same.slices)} x {same.instance_type} to "
                 f"{len(membership.slices)} x {membership.instance_type}; restart the proxy"
             )
-        with self._lock:
+        with self._membership_lock:
             health = next_health(self._health, membership)
             if health is self._health:
                 return
-            self._health = health
-            sessions = list(self._sessions.values())
+            with self._lock:
+                # A session that is opened from now on begins with this health.
+                self._health = health
+                sessions = list(self._sessions.values())
             for session in sessions:
                 session.on_health(health)

@@ -136,12 +136,13 @@ class Session:
         self._users_to_return: list[int] = []
         self._closed = False
 
-    def receive(self, data: bytes) -> None:
+    def receive(self, data: bytes | memoryview) -> None:
         """Serves a serialized ``IfrtRequest``, unless an earlier one waits for something."""
         request = self._request_class.FromString(data)
         with self._lock:
-            self._queue.append(request)
-            self._serve_queue()
+            if not self._closed:
+                self._queue.append(request)
+                self._serve_queue()
 
     def resume(self) -> None:
         """Goes on with a request that waited."""
@@ -160,19 +161,21 @@ class Session:
             error = first_error(wait.arrays)
             if error is not None:
                 wait.reply.fail(error)
-        self.resume()
+        # Requests that waited may fail now too. Elsewhere: serving them must hold up nobody.
+        self.pool.submit(self.resume)
 
     def close(self) -> None:
         """Frees everything; the client is gone."""
         with self._send_lock:
             self._closed = True
         self.host_buffers.close()
+        # Under the lock, after the request that is being served: it could store something yet.
         with self._lock:
             self._queue.clear()
-        self.arrays.clear()
-        self.programs.clear()
-        self.futures.clear()
-        self.executions.clear()
+            self.arrays.clear()
+            self.programs.clear()
+            self.futures.clear()
+            self.executions.clear()
 
     def send(self, reply: Reply, error: Status | None) -> None:
         """Sends a reply, unless it was sent before.
@@ -260,7 +263,7 @@ class Session:
             reply.send()
 
     def _serve_queue(self) -> None:
-        while self._queue:
+        while self._queue and not self._closed:
             try:
                 self._serve(self._queue[0])
             except NotYet:
