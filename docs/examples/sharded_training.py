@@ -9,10 +9,11 @@ of a slice and replicated over slices. A step's result does not depend on how ma
 import contextlib
 import functools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import char_transformer as model
 import jax
@@ -26,6 +27,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 LEARNING_RATE = 3e-3
 
 type State = dict[str, Any]
+type Shield = Callable[[], AbstractContextManager[None]]
 type Slices = Mapping[int, Sequence[jax.Device]]
 
 
@@ -156,36 +158,57 @@ class Trainer:
         return self._compile(mesh).step(state, jax.device_put(tokens, rows))
 
 
-@contextlib.contextmanager
-def open_checkpoints(directory: Path) -> Iterator[ocp.CheckpointManager]:
-    """A checkpoint manager for one attempt. It lists committed steps only."""
-    manager = ocp.CheckpointManager(directory, options=ocp.CheckpointManagerOptions(max_to_keep=2))
-    try:
-        yield manager
-    except BaseException:
-        # A save in flight may have lost its arrays with the slice; then it is never committed. The
-        # error that ended the attempt is the one to report.
-        with contextlib.suppress(Exception):
-            manager.close()
-        raise
-    manager.close()
+class Checkpoints:
+    """The checkpoints of one attempt; a context manager. Lists committed steps only.
 
+    Args:
+        directory: Where they are; an absolute path.
+        shield: Makes a context in which no signal raises. Orbax does not survive an exception in
+            the midst of its work: the next save, or the end of the process, would hang.
+    """
 
-def restore_or_init(
-    checkpoints: ocp.CheckpointManager, trainer: Trainer, mesh: Mesh
-) -> tuple[State, int, bool]:
-    """The newest committed state, or the initial one; its step; whether it was restored."""
-    step = checkpoints.latest_step()
-    if step is None:
-        return trainer.init(mesh), 0, False
-    target = ocp.args.StandardRestore(trainer.abstract_state(mesh))
-    return checkpoints.restore(step, args=target), step, True
+    def __init__(self, directory: Path, shield: Shield = contextlib.nullcontext) -> None:
+        self._shield = shield
+        with shield():
+            options = ocp.CheckpointManagerOptions(max_to_keep=2)
+            self._manager = ocp.CheckpointManager(directory, options=options)
 
+    def __enter__(self) -> Self:
+        return self
 
-def save(checkpoints: ocp.CheckpointManager, step: int, state: State) -> None:
-    """Starts to save ``state`` unless it is saved already."""
-    if checkpoints.latest_step() != step:
-        checkpoints.save(step, args=ocp.args.StandardSave(state), force=True)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        with self._shield():
+            try:
+                self._manager.close()
+            except Exception:
+                # A save in flight may have lost its arrays with the slice; then it is never
+                # committed. The error that ended the attempt is the one to report.
+                if error is None:
+                    raise
+
+    def restore_or_init(self, trainer: Trainer, mesh: Mesh) -> tuple[State, int, bool]:
+        """The newest committed state, or the initial one; its step; whether it was restored."""
+        step = self._manager.latest_step()
+        if step is None:
+            return trainer.init(mesh), 0, False
+        target = ocp.args.StandardRestore(trainer.abstract_state(mesh))
+        with self._shield():
+            return self._manager.restore(step, args=target), step, True
+
+    def save(self, step: int, state: State) -> None:
+        """Starts to save ``state`` unless it is saved already."""
+        if self._manager.latest_step() != step:
+            with self._shield():
+                self._manager.save(step, args=ocp.args.StandardSave(state), force=True)
+
+    def wait(self) -> None:
+        """Returns once everything is committed.
+
+        Raises:
+            jax.errors.JaxRuntimeError: A slice was lost before its arrays were read.
+        """
+        with self._shield():
+            self._manager.wait_until_finished()
 
 
 def check_same_run(directory: Path, run: Run) -> str | None:

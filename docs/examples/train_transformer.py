@@ -21,11 +21,11 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
 # Read once, when JAX is imported. Otherwise XLA's client warns of each array of a lost slice.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -84,6 +84,7 @@ class Loop:
     steps: int
     checkpoint_dir: Path
     checkpoint_period: int
+    shield: sharded.Shield = contextlib.nullcontext
 
     def attempt(self, slices: sharded.Slices, returned: Callable[[], Set[int]]) -> None:
         """Trains on ``slices`` until all steps are taken.
@@ -100,8 +101,8 @@ class Loop:
         report.event("slices", active=indices)
         report.say(f"training on slices {indices}, {mesh.shape['fsdp']} devices each")
         try:
-            with sharded.open_checkpoints(self.checkpoint_dir) as checkpoints:
-                state, step, restored = sharded.restore_or_init(checkpoints, self.trainer, mesh)
+            with sharded.Checkpoints(self.checkpoint_dir, self.shield) as checkpoints:
+                state, step, restored = checkpoints.restore_or_init(self.trainer, mesh)
                 if restored:
                     report.event("restore", step=step, slices=indices)
                     report.say(f"restored the checkpoint of step {step}")
@@ -111,13 +112,13 @@ class Loop:
                     # Reading the loss waits for the step, and so finds out if a slice is gone.
                     report.step(step, float(loss), indices)
                     if step % self.checkpoint_period == 0 or step == self.steps:
-                        sharded.save(checkpoints, step, state)
+                        checkpoints.save(step, state)
                     if step < self.steps and (more := returned()):
-                        sharded.save(checkpoints, step, state)
-                        checkpoints.wait_until_finished()
+                        checkpoints.save(step, state)
+                        checkpoints.wait()
                         report.say(f"slices {sorted(more)} are back")
                         raise ScaleUpSignalError
-                checkpoints.wait_until_finished()
+                checkpoints.wait()
         except jax.errors.JaxRuntimeError as error:
             first_line = str(error).splitlines()[0]
             report.event("error", message=first_line)
@@ -222,10 +223,34 @@ class Stopped(KeyboardInterrupt):
         self.signum = signum
 
 
-def _stop(signum: int, _frame: FrameType | None) -> NoReturn:
-    # A second signal ends the process at once, should the end take too long.
-    signal.signal(signum, signal.SIG_DFL)
-    raise Stopped(signum)
+class StopSignals:
+    """Turns SIGINT and SIGTERM into :class:`Stopped`, at once or as soon as no shield is up."""
+
+    def __init__(self) -> None:
+        self._received: int | None = None
+        self._shields = 0
+        for signum in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signum, self._receive)
+
+    def _receive(self, signum: int, _frame: FrameType | None) -> None:
+        self._received = signum
+        # A second signal ends the process at once, should the end take too long.
+        signal.signal(signum, signal.SIG_DFL)
+        self._raise_if_due()
+
+    def _raise_if_due(self) -> None:
+        if self._received is not None and not self._shields:
+            raise Stopped(self._received)
+
+    @contextlib.contextmanager
+    def shield(self) -> Iterator[None]:
+        """Within it, nothing is raised; at its end, what came meanwhile is."""
+        self._shields += 1
+        try:
+            yield
+        finally:
+            self._shields -= 1
+        self._raise_if_due()
 
 
 def _refuse(fault: str) -> int:
@@ -239,8 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The program reports a lost slice in one line of its own; these log its traceback as well.
     logging.getLogger("pathwaysutils").setLevel(logging.CRITICAL)
     logging.getLogger("absl").setLevel(logging.ERROR)
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, _stop)
+    stop = StopSignals()
     run = sharded.Run(
         ModelConfig(
             layers=options.layers,
@@ -280,6 +304,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 steps=options.steps,
                 checkpoint_dir=directory.absolute(),
                 checkpoint_period=options.checkpoint_period,
+                shield=stop.shield,
             )
             train(loop, options.min_slices, options.poll_interval)
         except Stopped as stopped:

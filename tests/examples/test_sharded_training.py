@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layout over slices, and checkpoints between layouts."""
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -136,11 +138,11 @@ def test_checkpoint_is_restored_on_other_slices(
 ) -> None:
     before, after = sharded.build_mesh(slices(0, 1, 2)), sharded.build_mesh(slices(1, 2))
     state, _ = trainer.step(put(initial, before), TEXT, 0, before)
-    with sharded.open_checkpoints(tmp_path) as checkpoints:
-        sharded.save(checkpoints, 1, state)
-        sharded.save(checkpoints, 1, state)  # saved already: nothing to do
-    with sharded.open_checkpoints(tmp_path) as checkpoints:
-        restored, step, was_restored = sharded.restore_or_init(checkpoints, trainer, after)
+    with sharded.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(1, state)
+        checkpoints.save(1, state)  # saved already: nothing to do
+    with sharded.Checkpoints(tmp_path) as checkpoints:
+        restored, step, was_restored = checkpoints.restore_or_init(trainer, after)
     assert (step, was_restored) == (1, True)
     assert {d.id for x in jax.tree.leaves(restored) for d in x.devices()} == {2, 3, 4, 5}
     expected = losses(trainer, state, before, range(1, 3))
@@ -151,18 +153,37 @@ def test_checkpoint_that_was_not_committed_is_not_restored(
     trainer: sharded.Trainer, initial: sharded.State, tmp_path: Path
 ) -> None:
     mesh = sharded.build_mesh(slices(0, 1, 2))
-    with sharded.open_checkpoints(tmp_path) as checkpoints:
-        sharded.save(checkpoints, 4, put(initial, mesh))
-        sharded.save(checkpoints, 9, put(initial, mesh))
+    with sharded.Checkpoints(tmp_path) as checkpoints:
+        checkpoints.save(4, put(initial, mesh))
+        checkpoints.save(9, put(initial, mesh))
     # As a process leaves it that is killed while it writes.
     (tmp_path / "9").rename(tmp_path / "9.orbax-checkpoint-tmp")
-    with sharded.open_checkpoints(tmp_path) as checkpoints:
-        _, step, restored = sharded.restore_or_init(checkpoints, trainer, mesh)
+    with sharded.Checkpoints(tmp_path) as checkpoints:
+        _, step, restored = checkpoints.restore_or_init(trainer, mesh)
     assert (step, restored) == (4, True)
 
 
+def test_every_use_of_the_manager_is_shielded(
+    trainer: sharded.Trainer, initial: sharded.State, tmp_path: Path
+) -> None:
+    shields = []
+
+    @contextlib.contextmanager
+    def shield() -> Iterator[None]:
+        shields.append("up")
+        yield
+        shields.append("down")
+
+    mesh = sharded.build_mesh(slices(0, 1, 2))
+    with sharded.Checkpoints(tmp_path, shield) as checkpoints:
+        checkpoints.save(1, put(initial, mesh))
+        checkpoints.wait()
+        checkpoints.restore_or_init(trainer, mesh)
+    assert shields == ["up", "down"] * 5  # made, saved, waited for, restored, closed
+
+
 def test_error_of_the_attempt_is_not_masked_by_closing(tmp_path: Path) -> None:
-    with pytest.raises(LookupError, match="mine"), sharded.open_checkpoints(tmp_path):
+    with pytest.raises(LookupError, match="mine"), sharded.Checkpoints(tmp_path):
         raise LookupError("mine")
 
 

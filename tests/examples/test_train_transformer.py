@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,36 @@ def test_min_slices_comes_from_the_service_unless_given() -> None:
     assert program.parse_options([], env).min_slices == 3
     assert program.parse_options(["--min-slices", "2"], env).min_slices == 2
     assert program.parse_options([], {}).min_slices == 1
+
+
+@pytest.fixture
+def signals() -> Iterator[program.StopSignals]:
+    before = {s: signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)}
+    yield program.StopSignals()
+    for signum, handler in before.items():
+        signal.signal(signum, handler)
+
+
+@pytest.mark.usefixtures("signals")
+def test_signal_stops_at_once() -> None:
+    with pytest.raises(program.Stopped, match="SIGTERM"):
+        signal.raise_signal(signal.SIGTERM)
+
+
+def test_signal_waits_for_the_end_of_the_outermost_shield(signals: program.StopSignals) -> None:
+    done = []
+
+    def work() -> None:
+        with signals.shield():
+            with signals.shield():
+                signal.raise_signal(signal.SIGINT)
+                done.append("inner")
+            done.append("outer")
+        done.append("never")
+
+    with pytest.raises(program.Stopped, match="SIGINT"):
+        work()
+    assert done == ["inner", "outer"]
 
 
 # --- the program as a process -------------------------------------------------------------------

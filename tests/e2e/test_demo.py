@@ -1,0 +1,182 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""scripts/demo.sh as a user runs it: to its end, to a failure, and interrupted."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.e2e.service import CHECKOUT, wait_until
+
+SUMMARY = {
+    "slices",
+    "min_slices",
+    "killed_slice",
+    "steps",
+    "loss_first",
+    "loss_last",
+    "resumed_after_s",
+    "slice_back_after_s",
+    "full_mesh_after_s",
+    "steps_lost",
+    "ok",
+}
+
+
+class Demo:
+    """One run of the demo; everything of it is below ``tmp``, by which its processes are found."""
+
+    def __init__(self, tmp: Path, *options: str) -> None:
+        self._tmp = tmp
+        self._log = tmp / "output"
+        self._home = tmp / "tmp"
+        self._home.mkdir()
+        self.summary_file = tmp / "summary.json"
+        with self._log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [CHECKOUT / "scripts" / "demo.sh", "--json", self.summary_file, *options],
+                env={**os.environ, "TMPDIR": str(self._home)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.summary_file.read_text())
+        assert found.keys() == SUMMARY
+        return found
+
+    @property
+    def homes(self) -> list[Path]:
+        """Directories of services that are left."""
+        return list(self._home.glob("pathways-demo-*"))
+
+    def wait_to_say(self, text: str, timeout_s: float = 90.0) -> None:
+        def said() -> bool:
+            found = text in self.output
+            assert found or self.process.poll() is None, self.output
+            return found
+
+        wait_until(said, timeout_s, f"the demo says {text!r}")
+
+    def wait(self, timeout_s: float = 110.0) -> int:
+        return self.process.wait(timeout_s)
+
+    def processes(self, within: str = "") -> list[psutil.Process]:
+        """Living ones of this demo, except those that are ending as zombies."""
+        marker = str(self._home)
+        found = []
+        for process in psutil.process_iter():
+            try:
+                words = [*process.cmdline(), *process.environ().values()]
+                if process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+            except psutil.Error:
+                continue
+            if any(marker in w for w in words) and any(within in w for w in words):
+                found.append(process)
+        return found
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
+    """Starts demos; whatever is left of them is killed at the end."""
+    started: list[Demo] = []
+
+    def start(*options: str) -> Demo:
+        started.append(Demo(tmp_path, *options))
+        return started[-1]
+
+    yield start
+    for each in started:
+        for process in each.processes():
+            process.kill()
+        each.process.wait()
+
+
+@pytest.mark.parametrize(
+    ("options", "slices"),
+    [((), 3), (("--slices", "4", "--slice-shape", "2x4"), 4)],
+    ids=["three slices", "four slices of two hosts"],
+)
+def test_demo_succeeds(demo: Callable[..., Demo], options: tuple[str, ...], slices: int) -> None:
+    run = demo(*options)
+    assert run.wait() == 0, run.output
+    summary = run.summary
+    assert summary["ok"] is True
+    assert (summary["slices"], summary["killed_slice"], summary["steps"]) == (slices, 1, 150)
+    assert 0 < summary["resumed_after_s"] < summary["full_mesh_after_s"]
+    assert 0 < summary["slice_back_after_s"] < summary["full_mesh_after_s"]
+    assert 0 < summary["steps_lost"] <= 10
+    assert summary["loss_last"] < 0.5 * summary["loss_first"]
+    assert "✗" not in run.output
+    assert run.homes == []
+    assert run.processes() == []
+
+
+@pytest.mark.parametrize(
+    ("moment", "signum"),
+    [
+        ("starting the service", signal.SIGINT),
+        ("service up after", signal.SIGTERM),
+        ("slice 1 killed", signal.SIGINT),
+    ],
+)
+def test_interrupted_demo_leaves_nothing(
+    demo: Callable[..., Demo], moment: str, signum: signal.Signals
+) -> None:
+    run = demo()
+    run.wait_to_say(moment)
+    os.killpg(run.process.pid, signum)  # as a terminal does
+    assert run.wait() == 128 + signum, run.output
+    assert "everything was brought down" in run.output
+    assert run.summary["ok"] is False
+    assert run.processes() == []
+    assert run.homes == []
+
+
+def test_failure_of_training_is_told_and_its_logs_kept(demo: Callable[..., Demo]) -> None:
+    run = demo()
+    run.wait_to_say("training on slices")
+    (program,) = [p for p in run.processes("--metrics") if "train_transformer" in p.cmdline()[1]]
+    program.kill()
+    assert run.wait() == 1
+    assert "✗ the training program ended with exit code 137" in run.output
+    assert "✗ training resumed" in run.output
+    assert run.summary["ok"] is False
+    assert run.processes() == []
+    (home,) = run.homes
+    assert f"logs and everything else: {home}" in run.output
+    assert (home / "training.log").exists()
+    assert not (home / "cluster.env").exists()
+
+
+def test_service_ends_with_a_driver_that_is_killed(demo: Callable[..., Demo]) -> None:
+    run = demo()
+    run.wait_to_say("first step on all")
+    run.process.kill()
+    wait_until(lambda: not run.processes(), 60, "nothing is left")
+    (home,) = run.homes
+    assert not (home / "cluster.env").exists()
+
+
+def test_bad_options_are_refused_before_anything_starts(demo: Callable[..., Demo]) -> None:
+    run = demo("--slices", "1", "--slice-shape", "3x3")
+    assert run.wait() == 2
+    assert "--slices must be >= 2" in run.output
+    assert "--slice-shape: v6e has no slice shape 3x3" in run.output
+    assert run.homes == []
+    assert not run.summary_file.exists()

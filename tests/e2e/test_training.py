@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The example program through a service: what a lost slice costs, and what it does not change."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.service import CHECKOUT, ServiceUnderTest, output_of, wait_until
+
+PROGRAM = str(CHECKOUT / "docs" / "examples" / "train_transformer.py")
+STEPS = 60
+
+
+def read(metrics: Path) -> list[dict[str, Any]]:
+    if not metrics.exists():
+        return []
+    lines = metrics.read_text().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def losses(events: list[dict[str, Any]]) -> dict[int, float]:
+    return {e["step"]: e["loss"] for e in events if e["event"] == "step"}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    """Losses of the same run on one CPU device, without any service."""
+    metrics = tmp_path_factory.mktemp("undisturbed") / "metrics"
+    subprocess.run(
+        [sys.executable, PROGRAM, "--steps", str(STEPS), "--metrics", metrics],
+        env={"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.DEVNULL,
+        timeout=100,
+        check=True,
+    )
+    return losses(read(metrics))
+
+
+class Training:
+    """The program on a service's slices, in small steps between checkpoints."""
+
+    def __init__(self, service: ServiceUnderTest, *options: str) -> None:
+        self._service = service
+        self.metrics = service.home / "metrics"
+        self.process = service.start(
+            *("run", "--timeout", "60", "--", sys.executable, PROGRAM),
+            *("--steps", str(STEPS), "--checkpoint-period", "2", "--poll-interval", "0.5"),
+            *("--checkpoint-dir", str(service.home / "checkpoints")),
+            *("--metrics", str(self.metrics), *options),
+        )
+
+    def wait_for_steps(self, count: int, slices: list[int], timeout_s: float = 90.0) -> None:
+        """Waits until the last ``count`` events are steps on ``slices``."""
+
+        def reached() -> bool:
+            assert self.process.poll() is None, output_of(self.process) + self._service.logs()
+            last = read(self.metrics)[-count:]
+            return len(last) == count and all(e.get("slices") == slices for e in last)
+
+        wait_until(reached, timeout_s, f"{count} steps on slices {slices}", every_s=0.02)
+
+    def kill_worker(self, slice_index: int) -> None:
+        pid = self._service.status()["slices"][slice_index]["hosts"][0]["pid"]
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_slices_lost_one_after_the_other_change_no_loss(
+    service: ServiceUnderTest, undisturbed: dict[int, float]
+) -> None:
+    service.up()
+    training = Training(service)
+    # Slice 0 first: its devices are JAX's default ones, and those that a save reads from.
+    for victim in (0, 2):
+        training.wait_for_steps(5, [0, 1, 2])
+        training.kill_worker(victim)
+        training.wait_for_steps(1, [i for i in range(3) if i != victim])
+    training.wait_for_steps(3, [0, 1, 2])
+
+    output = output_of(training.process)
+    assert training.process.returncode == 0, output
+    events = read(training.metrics)
+    assert losses(events) == pytest.approx(undisturbed, rel=1e-4)
+    errors = [e["message"] for e in events if e["event"] == "error"]
+    assert [message.split(":")[:2] for message in errors] == [
+        ["DATA_LOSS", " slice 0"],
+        ["DATA_LOSS", " slice 2"],
+    ]
+    assert "Traceback" not in output
+
+
+def test_fewer_slices_than_needed_are_waited_for(service: ServiceUnderTest) -> None:
+    service.up()
+    training = Training(service, "--min-slices", "3")
+    training.wait_for_steps(3, [0, 1, 2])
+    training.kill_worker(1)
+    wait_until(
+        lambda: [e for e in read(training.metrics) if e["event"] == "error"], 30, "the loss is seen"
+    )
+    training.wait_for_steps(3, [0, 1, 2])
+    active = [e["active"] for e in read(training.metrics) if e["event"] == "slices"]
+    assert active == [[0, 1, 2], [0, 1, 2]]
+    training.process.send_signal(signal.SIGTERM)
+    output = output_of(training.process)
+    assert training.process.returncode == 128 + signal.SIGTERM
+    assert "stopped by SIGTERM after step" in output
+
+
+def test_end_of_the_service_ends_the_program_with_a_message(service: ServiceUnderTest) -> None:
+    service.up()
+    training = Training(service)
+    training.wait_for_steps(3, [0, 1, 2])
+    assert service.run("down").returncode == 0
+    output = output_of(training.process)
+    assert training.process.returncode == 1
+    assert "failed after step" in output.splitlines()[-1]
