@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sessions of a server, and the slices' health that they share."""
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from pathways_emulator.proxy.devices import DeviceTable
 from pathways_emulator.proxy.executor import Executor
 from pathways_emulator.proxy.handlers import HANDLERS
 from pathways_emulator.proxy.health import first_health, next_health
+from pathways_emulator.proxy.memory import release_unused
 from pathways_emulator.proxy.session import Session
 
 _log = logging.getLogger(__name__)
@@ -60,7 +62,8 @@ class SessionRegistry:
         with self._lock:
             self._sessions.pop(session.id, None)
         session.close()
-        _log.info("session %d closed", session.id)
+        with contextlib.suppress(RuntimeError):  # the pool has ended, and the process is about to
+            self._pool.submit(self._clean_up, session.id)
 
     def close_all(self) -> None:
         """Ends all sessions; none may be opened afterwards."""
@@ -92,3 +95,7 @@ class SessionRegistry:
                 sessions = list(self._sessions.values())
             for session in sessions:
                 session.on_health(health)
+
+    def _clean_up(self, session_id: int) -> None:
+        release_unused()
+        _log.info("session %d closed", session_id)
