@@ -15,6 +15,7 @@ from typing import Any
 
 import jaxlib
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 # Messages whose fields exist only at run time: mypy can't know them, so this is the one place where
@@ -43,10 +44,28 @@ class DescriptorError(RuntimeError):
 
 
 class Messages:
-    """Message classes by full name, such as ``xla.ifrt.proxy.IfrtRequest``."""
+    """Message classes by full name, such as ``xla.ifrt.proxy.IfrtRequest``.
 
-    def __init__(self, pool: descriptor_pool.DescriptorPool) -> None:
+    All classes are made at once and kept. protobuf makes the classes of fields when a message is
+    parsed and keeps no hold on them: once the garbage collector had taken one, parsing the next
+    message ended the process.
+
+    Args:
+        pool: Has the files.
+        files: Names of the files whose messages are wanted.
+    """
+
+    def __init__(self, pool: descriptor_pool.DescriptorPool, files: Iterable[str]) -> None:
         self._pool = pool
+        self._classes: dict[str, ProtoClass] = {}
+        for name in files:
+            for descriptor in pool.FindFileByName(name).message_types_by_name.values():
+                self._keep(descriptor)
+
+    def _keep(self, descriptor: Descriptor) -> None:
+        self._classes[descriptor.full_name] = message_factory.GetMessageClass(descriptor)
+        for nested in descriptor.nested_types:
+            self._keep(nested)
 
     def __getitem__(self, full_name: str) -> ProtoClass:
         """The class of one message.
@@ -55,13 +74,12 @@ class Messages:
             DescriptorError: The descriptors have no such message.
         """
         try:
-            descriptor = self._pool.FindMessageTypeByName(full_name)
-        except KeyError as error:
+            return self._classes[full_name]
+        except KeyError:
             raise DescriptorError(
                 f"jaxlib's descriptors have no message {full_name!r}; is this jaxlib "
                 f"({jaxlib.version.__version__}) newer or older than the emulator supports?"
-            ) from error
-        return message_factory.GetMessageClass(descriptor)
+            ) from None
 
 
 @cache
@@ -75,7 +93,7 @@ def messages() -> Messages:
     if not library.is_file():
         raise DescriptorError(f"jaxlib has no library {library}; reinstall jaxlib")
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return Messages(make_pool(scan(data), ROOTS))
+        return make_messages(scan(data), ROOTS)
 
 
 def scan(data: mmap.mmap | bytes) -> dict[str, descriptor_pb2.FileDescriptorProto]:
@@ -93,10 +111,10 @@ def scan(data: mmap.mmap | bytes) -> dict[str, descriptor_pb2.FileDescriptorProt
     return found
 
 
-def make_pool(
+def make_messages(
     files: Mapping[str, descriptor_pb2.FileDescriptorProto], roots: Iterable[str]
-) -> descriptor_pool.DescriptorPool:
-    """A pool with the files ``roots`` and all they import.
+) -> Messages:
+    """The messages of the files ``roots`` and of all they import.
 
     Raises:
         DescriptorError: One of them is not in ``files``.
@@ -120,7 +138,7 @@ def make_pool(
 
     for root in roots:
         add(root)
-    return pool
+    return Messages(pool, added)
 
 
 def _start_of_name(data: mmap.mmap | bytes, end: int) -> int | None:
