@@ -34,8 +34,8 @@ def start_client(proxy: Proxy, tmp_path: Path) -> Iterator[Callable[..., Client]
     """Starts clients of ``proxy`` that end with the test."""
     with ExitStack() as stack:
 
-        def start(program: str, **environment: str) -> Client:
+        def start(program: str, *arguments: str) -> Client:
             log = tmp_path / f"{program}.log"
-            return stack.enter_context(Client(program, proxy, log, environment))
+            return stack.enter_context(Client(program, proxy, log, arguments))
 
         yield start

@@ -147,16 +147,15 @@ class Client(LineProcess):
     """One of the programs in ``clients/``, an ordinary JAX program."""
 
     def __init__(
-        self, program: str, proxy: Proxy, log: Path, environment: Mapping[str, str] | None = None
+        self, program: str, proxy: Proxy, log: Path, arguments: Sequence[str] = ()
     ) -> None:
         super().__init__(
-            [sys.executable, "-m", f"tests.emulator.proxy.clients.{program}"],
+            [sys.executable, "-m", f"tests.emulator.proxy.clients.{program}", *arguments],
             {
                 **os.environ,
                 "JAX_PLATFORMS": "proxy",
                 "JAX_BACKEND_TARGET": f"grpc://{proxy.address}",
                 "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
-                **(environment or {}),
             },
             log,
         )
