@@ -19,7 +19,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
-from demo_stage import COMMAND, Child, DemoError, Stage, Tail, last_lines, reserved_network
+from demo_stage import (
+    COMMAND,
+    SERVICE_LOG,
+    Child,
+    DemoError,
+    Stage,
+    Tail,
+    last_lines,
+    reserved_network,
+)
 from demo_story import CHECKPOINT_PERIOD, Check, Phase, Plan, Story, Victim, parse_record, slice_in
 from rich.console import Console
 
@@ -167,6 +176,14 @@ def find_victim(stage: Stage, index: int) -> Victim:
     return Victim(host.node, host.pid, seen.incarnation)
 
 
+def kill(victim: Victim) -> None:
+    """Raises DemoError if there is no such process any more."""
+    try:
+        os.kill(victim.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        raise DemoError(f"the worker on {victim.node}, pid {victim.pid}, ended by itself") from None
+
+
 def show(screen: Screen, lines: Sequence[str]) -> None:
     for line in lines:
         screen.say(line)
@@ -203,7 +220,7 @@ def watch_training(stage: Stage, story: Story, screen: Screen, signals: Signals)
             victim = find_victim(stage, story.plan.victim)
             continue  # that took a while
         if victim is not None and story.wants_kill:
-            os.kill(victim.pid, signal.SIGKILL)
+            kill(victim)
             show(screen, story.on_kill(time.time(), victim))
         if story.wants_status and now - looked >= STATUS_AGAIN_S:
             looked = now
@@ -236,7 +253,7 @@ def perform(stage: Stage, story: Story, screen: Screen, signals: Signals) -> Non
     screen.say(f"service up after {time.monotonic() - began:.1f} s")
     period = str(CHECKPOINT_PERIOD)
     stage.start_training(
-        ["--steps", str(plan.steps), "--checkpoint-period", period, "--poll-interval", "0.5"]
+        ["--steps", str(plan.steps), "--checkpoint-period", period, "--poll-interval", "1"]
     )
     with screen.waiting_for("training"):
         watch_training(stage, story, screen, signals)
@@ -255,13 +272,13 @@ def conclude(screen: Screen, checks: Sequence[Check], error: str | None) -> bool
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the demo; see the module for the exit status."""
+    signals = Signals()
     options = parse_options(argv)
     story = Story(Plan(options.slices, options.min_slices, options.steps))
     screen = Screen(Console(safe_box=True))
     error: DemoError | None = None
     interrupted: Interrupted | None = None
     left: list[str] = []
-    signals = Signals()
     home = Path(tempfile.mkdtemp(prefix="pathways-demo-")).resolve()
     try:
         with reserved_network() as network:
@@ -282,9 +299,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     ok = conclude(screen, checks, str(error) if error else None) and interrupted is None
     if options.json is not None:
         options.json.write_text(json.dumps(story.summary(ok), indent=1) + "\n")
-    if error is not None and error.log is not None:
-        screen.plain(f"\nthe end of {error.log}:")
-        for line in last_lines(error.log, 20):
+    if not (ok or interrupted):
+        log = error.log if error and error.log else home / SERVICE_LOG
+        screen.plain(f"\nthe end of {log}:")
+        for line in last_lines(log, 20):
             screen.plain(f"  {line}")
     if options.keep or left or not (ok or interrupted):
         screen.plain(f"\nlogs and everything else: {home}")

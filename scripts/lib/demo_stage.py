@@ -26,6 +26,8 @@ import psutil
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "docs" / "examples" / "train_transformer.py"
 COMMAND = Path(sys.executable).with_name("pathways-slurm")
+SERVICE_LOG = "up.log"
+TRAINING_LOG = "training.log"
 
 _RESERVATION_PORT = 28999
 _SERVICE_PORTS = (29000, 29001)
@@ -143,12 +145,12 @@ class Stage:
         self.training: Child | None = None
 
     def start_service(self) -> None:
-        self.service = Child([COMMAND, "up"], self._env, self.home / "up.log")
+        self.service = Child([COMMAND, "up"], self._env, self.home / SERVICE_LOG)
 
     def start_training(self, options: Sequence[str]) -> None:
         argv: list[str | Path] = [COMMAND, "run", "--timeout", "60", "--", sys.executable, PROGRAM]
         argv += ["--checkpoint-dir", self.home / "checkpoints", "--metrics", self.metrics, *options]
-        self.training = Child(argv, self._env, self.home / "training.log")
+        self.training = Child(argv, self._env, self.home / TRAINING_LOG)
 
     def status(self) -> dict[str, Any]:
         """What ``pathways-slurm status --json`` says.
@@ -156,9 +158,11 @@ class Stage:
         Raises:
             DemoError: It says nothing that can be read.
         """
-        done = self._run("status", "--json", timeout_s=20)
         try:
+            done = self._run("status", "--json", timeout_s=30)
             status: dict[str, Any] = json.loads(done.stdout)
+        except subprocess.TimeoutExpired:
+            raise DemoError("'pathways-slurm status --json' did not end within 30 s") from None
         except ValueError:
             raise DemoError(f"'pathways-slurm status --json' printed no JSON: {done!r}") from None
         return status
@@ -169,13 +173,14 @@ class Stage:
         if self.training is not None:
             self.training.end(grace_s=20)
         if self.service is not None:
+            # In this order: "down" would not find a service that is only about to start.
+            self.service.end(grace_s=60)
             try:
                 down = self._run("down", "--timeout", "60", timeout_s=90)
                 if down.returncode != 0:
                     faults.append(f"'pathways-slurm down' failed: {down.stderr.strip()}")
             except subprocess.TimeoutExpired:
                 faults.append("'pathways-slurm down' did not end within 90 s")
-            self.service.end(grace_s=20)
         if self.cluster_env.exists():
             faults.append(f"{self.cluster_env} is still there")
         if left := self._await_no_process(within_s=10):
