@@ -210,3 +210,13 @@ def test_unknown_methods_sessions_and_other_protocols_are_refused(proxy: Proxy) 
             pass  # The server says what it speaks, and hangs up.
     with RawClient(proxy.address) as client:
         assert len(client.ask("init_request").init_response.all_devices) == 8
+
+
+def test_many_short_sessions_leave_the_proxy_well(proxy: Proxy) -> None:
+    # The end of a session collects garbage, of which message classes once were a part.
+    for _ in range(60):
+        with RawClient(proxy.address) as client:
+            client.ask("init_request")
+            client.ask("copy_arrays_request", array_handles=[5], result_handles=[7])
+            client.ask("loaded_executable_execute_request", loaded_executable_handle=5)
+            client.ask("check_value_ready_request", value_handles=[7])

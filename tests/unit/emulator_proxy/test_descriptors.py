@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Message classes come from the library alone."""
 
-import gc
-
 import pytest
 from google.protobuf import descriptor_pb2
 from pathways_emulator.descriptors import DescriptorError, make_messages, messages, scan
@@ -52,15 +50,3 @@ def test_the_installed_library_has_the_proxy_messages() -> None:
     again = type(request).FromString(request.SerializeToString())
     assert again.WhichOneof("request") == "init_request"
     assert again.request_metadata.op_id == 7
-
-
-def test_messages_outlive_the_garbage_collector() -> None:
-    request = messages()["xla.ifrt.proxy.IfrtRequest"]
-    data = b""
-    for _ in range(3):
-        message = request()
-        message.loaded_executable_execute_request.execute_options.custom_options.SetInParent()
-        data = message.SerializeToString()
-        del message
-        gc.collect()
-    assert request.FromString(data).HasField("loaded_executable_execute_request")
