@@ -120,7 +120,8 @@ def test_demo_succeeds(demo: Callable[..., Demo], options: tuple[str, ...], slic
     assert (summary["slices"], summary["killed_slice"], summary["steps"]) == (slices, 1, 150)
     assert 0 < summary["resumed_after_s"] < summary["full_mesh_after_s"]
     assert 0 < summary["slice_back_after_s"] < summary["full_mesh_after_s"]
-    assert 0 < summary["steps_lost"] <= 10
+    # Steps go on until the kill, and the last checkpoint may not have been committed by then.
+    assert 0 <= summary["steps_lost"] <= 20
     assert summary["loss_last"] < 0.5 * summary["loss_first"]
     assert "✗" not in run.output
     assert run.homes == []
