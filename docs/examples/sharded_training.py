@@ -15,7 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import char_transformer as model
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -23,6 +22,8 @@ import numpy.typing as npt
 import optax
 import orbax.checkpoint as ocp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import char_transformer as model
 
 LEARNING_RATE = 3e-3
 

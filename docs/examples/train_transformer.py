@@ -34,9 +34,10 @@ import jax
 import numpy as np
 import numpy.typing as npt
 import pathwaysutils
+from pathwaysutils.elastic.manager import ElasticRuntimeError, Manager, ScaleUpSignalError
+
 import sharded_training as sharded
 from char_transformer import ModelConfig, load_text
-from pathwaysutils.elastic.manager import ElasticRuntimeError, Manager, ScaleUpSignalError
 
 TEXT_BYTES = 2_000_000
 MAX_FAILURES_IN_PLACE = 5

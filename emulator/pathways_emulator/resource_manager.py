@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator
 
 import grpc
-from pathways_slurm import topology
 
 from pathways_emulator import address as addresses
 from pathways_emulator import membership_pb2 as pb
@@ -23,6 +22,7 @@ from pathways_emulator.address import Address
 from pathways_emulator.flags import ResourceManagerFlags
 from pathways_emulator.registry import Outcome, Registry, Stop, Welcome
 from pathways_emulator.settings import Settings
+from pathways_slurm import topology
 
 _log = logging.getLogger(__name__)
 

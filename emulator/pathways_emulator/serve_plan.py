@@ -11,13 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from pathways_slurm import topology
-from pathways_slurm.topology import Topology, TopologyError
-
 from pathways_emulator import address as addresses
 from pathways_emulator import env_file, reading
 from pathways_emulator.address import Address
 from pathways_emulator.reading import Reader
+from pathways_slurm import topology
+from pathways_slurm.topology import Topology, TopologyError
 
 _RM_PORT = 29001
 _WORKER_PORT = 29001

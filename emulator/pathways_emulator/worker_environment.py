@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from math import prod
 
-from pathways_slurm import topology
-
 from pathways_emulator import reading
 from pathways_emulator.reading import Reader
+from pathways_slurm import topology
 
 _SCHEDULER_HINT = "the scheduler sets it for every task"
 _HOST_HINT = "scripts/lib/worker_host.sh sets it on every host"

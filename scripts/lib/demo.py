@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+from rich.console import Console
+
 from demo_stage import (
     COMMAND,
     SERVICE_LOG,
@@ -30,7 +32,6 @@ from demo_stage import (
     reserved_network,
 )
 from demo_story import CHECKPOINT_PERIOD, Check, Phase, Plan, Story, Victim, parse_record, slice_in
-from rich.console import Console
 
 # How long each part may take, in seconds. Far above what it takes, below anyone's patience.
 SERVICE_S = 60.0

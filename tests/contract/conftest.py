@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.contract.harness import SchedulerHarness
 from tests.contract.local_harness import LocalHarness
 

@@ -9,13 +9,13 @@ from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 
+from tests.contract.harness import SchedulerHarness
+
 from pathways_slurm.processes import ProcessIdentity, is_alive, send_signal
 from pathways_slurm.scheduler.base import Scheduler
 from pathways_slurm.scheduler.local import LocalScheduler
 from pathways_slurm.scheduler.local_store import ArrayStore
 from pathways_slurm.scheduler.local_view import parse_task_id
-
-from tests.contract.harness import SchedulerHarness
 
 NETWORK = IPv4Network("127.63.0.0/16")
 

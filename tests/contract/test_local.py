@@ -13,12 +13,12 @@ from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
+from tests.contract.local_harness import NETWORK, LocalHarness
+
 from pathways_slurm.processes import is_alive
 from pathways_slurm.scheduler.base import ArraySpec, Node, SchedulerError, SchedulerUnavailable
 from pathways_slurm.scheduler.local import LocalScheduler
 from pathways_slurm.states import TaskState
-
-from tests.contract.local_harness import NETWORK, LocalHarness
 
 HOST_VARIABLES = {
     "PATHWAYS_SLICE_INDEX",

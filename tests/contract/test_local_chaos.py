@@ -10,11 +10,11 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from tests.contract.local_harness import LocalHarness
+
 from pathways_slurm.processes import send_signal
 from pathways_slurm.scheduler.base import SchedulerError
 from pathways_slurm.states import TaskState
-
-from tests.contract.local_harness import LocalHarness
 
 SLICES = 2
 HOSTS = 2

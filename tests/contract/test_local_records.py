@@ -6,6 +6,7 @@ import json
 from ipaddress import IPv4Network
 
 import pytest
+
 from pathways_slurm.scheduler.base import Node
 from pathways_slurm.scheduler.local_records import HostNode, Intent, Record, RunState, Spec
 from pathways_slurm.scheduler.local_task import Step, next_step

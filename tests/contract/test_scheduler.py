@@ -9,10 +9,10 @@ import time
 from dataclasses import replace
 
 import pytest
+from tests.contract.harness import SchedulerHarness
+
 from pathways_slurm.scheduler.base import SchedulerError
 from pathways_slurm.states import TaskState
-
-from tests.contract.harness import SchedulerHarness
 
 ENDINGS = [
     pytest.param(signal.SIGKILL, (None, 9), id="killed"),

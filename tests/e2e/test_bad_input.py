@@ -6,7 +6,6 @@ import socket
 from pathlib import Path
 
 import pytest
-
 from tests.e2e.service import ServiceUnderTest
 
 

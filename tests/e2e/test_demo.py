@@ -12,7 +12,6 @@ from typing import Any
 
 import psutil
 import pytest
-
 from tests.e2e.service import CHECKOUT, wait_until
 
 SUMMARY = {

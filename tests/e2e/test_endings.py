@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-
 from tests.e2e.service import ServiceUnderTest, output_of, wait_until
 
 MOMENTS: dict[str, Callable[[ServiceUnderTest], object]] = {

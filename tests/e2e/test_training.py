@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.e2e.service import CHECKOUT, ServiceUnderTest, output_of, wait_until
 
 PROGRAM = str(CHECKOUT / "docs" / "examples" / "train_transformer.py")

@@ -5,11 +5,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-import char_transformer as model
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+
+import char_transformer as model
 
 CONFIG = model.ModelConfig(layers=2, width=16, heads=4, seq_len=12, dropout=0.25)
 KEY = jax.random.key(0)

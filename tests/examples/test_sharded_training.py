@@ -12,9 +12,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh
+
 import sharded_training as sharded
 from char_transformer import ModelConfig, load_text
-from jax.sharding import Mesh
 
 RUN = sharded.Run(
     ModelConfig(layers=2, width=16, heads=4, seq_len=12, dropout=0.25), global_batch=6, seed=0

@@ -15,10 +15,11 @@ from typing import Any
 
 import jax
 import pytest
+from pathwaysutils.elastic.manager import ScaleUpSignalError
+
 import sharded_training as sharded
 import train_transformer as program
 from char_transformer import ModelConfig, load_text
-from pathwaysutils.elastic.manager import ScaleUpSignalError
 
 PROGRAM = Path(program.__file__)
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 
-from pathways_slurm.topology import Topology, parse_instance_type
-
 from pathways_emulator.membership import Membership
 from pathways_emulator.proxy.status import invalid_argument
+from pathways_slurm.topology import Topology, parse_instance_type
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-
 from tests.emulator.control import regenerate
 
 PROTOBUF_BOUND = re.compile(r'"protobuf>=([0-9.]+)"')

@@ -10,10 +10,10 @@ import sys
 import time
 
 import pytest
+from tests.emulator.control.processes import NETWORK, PATIENCE_S, RM, WORKER_PORT, Cluster
+
 from pathways_emulator import membership_client
 from pathways_emulator.worker import ExitCode
-
-from tests.emulator.control.processes import NETWORK, PATIENCE_S, RM, WORKER_PORT, Cluster
 
 # Far below the heartbeat timeout of 10 s: the broken stream must have told.
 AT_ONCE_S = 5.0

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from pathways_emulator import membership_client
-
 from tests.emulator.control.processes import NETWORK, PATIENCE_S, PROXY, RM, Cluster, Process
+
+from pathways_emulator import membership_client
 
 # Prints the slices of the devices, then on every line of input the slices that answer.
 CLIENT = """

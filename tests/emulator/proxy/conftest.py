@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
 from tests.emulator.proxy.harness import Client, Proxy
 
 HOST = "127.61.0.1"

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import grpc
+
 from pathways_emulator.descriptors import Proto, messages
 
 _SERVICE = "/xla.ifrt.proxy.GrpcIfrtService/"

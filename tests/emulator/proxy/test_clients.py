@@ -5,7 +5,6 @@
 from collections.abc import Callable
 
 import pytest
-
 from tests.emulator.proxy.harness import Client
 
 

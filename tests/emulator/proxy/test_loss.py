@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from pathways_emulator.membership import SliceMember
-
 from tests.emulator.proxy.harness import Client, Proxy
+
+from pathways_emulator.membership import SliceMember
 
 # From the end of a slice to the error in the program that waits for its data.
 AT_ONCE_S = 0.5

@@ -7,10 +7,10 @@ from typing import Any
 
 import grpc
 import pytest
-from pathways_emulator.descriptors import messages
-
 from tests.emulator.proxy.harness import Proxy
 from tests.emulator.proxy.raw import RawClient, message
+
+from pathways_emulator.descriptors import messages
 
 INVALID_ARGUMENT, UNIMPLEMENTED, DATA_LOSS = 3, 12, 15
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.emulator.proxy.clients.hoard import MEBIBYTES
 from tests.emulator.proxy.conftest import free_address
 from tests.emulator.proxy.harness import Client, Proxy

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's command line."""
 
-import demo
 import pytest
+
+import demo
 
 
 def test_defaults() -> None:

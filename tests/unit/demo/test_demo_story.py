@@ -5,6 +5,7 @@
 from typing import Any
 
 import pytest
+
 from demo_story import (
     Host,
     Phase,

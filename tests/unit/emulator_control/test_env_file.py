@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from pathways_emulator import env_file
 
 VARIABLES = {"JAX_PLATFORMS": "proxy", "JAX_BACKEND_TARGET": "grpc://127.0.0.1:29000"}

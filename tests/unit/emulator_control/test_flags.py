@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+
 from pathways_emulator import flags
 from pathways_emulator.address import Address
 from pathways_emulator.flags import ProxyFlags, ResourceManagerFlags, WorkerFlags

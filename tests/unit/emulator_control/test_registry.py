@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+
 from pathways_emulator.membership import SliceMember
 from pathways_emulator.registry import (
     Outcome,

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from pathways_emulator import env_file, flags, serve_plan, worker_environment
 from pathways_emulator.address import Address
 

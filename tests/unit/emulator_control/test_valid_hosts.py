@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+
 from pathways_emulator.resource_manager import valid_hosts
 
 

@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
 import pytest
+
 from pathways_emulator import worker_environment
 from pathways_emulator.worker_environment import Place
 from pathways_slurm import topology

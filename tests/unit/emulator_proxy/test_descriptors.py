@@ -4,6 +4,7 @@
 
 import pytest
 from google.protobuf import descriptor_pb2
+
 from pathways_emulator.descriptors import DescriptorError, make_messages, messages, scan
 
 

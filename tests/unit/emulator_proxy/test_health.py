@@ -3,6 +3,7 @@
 """What snapshots of membership mean for data, and what arrays become."""
 
 import pytest
+
 from pathways_emulator.membership import Membership, SliceMember
 from pathways_emulator.proxy.arrays import Array, ArrayStore, error_array, origin_of
 from pathways_emulator.proxy.health import Health, first_health, next_health

@@ -5,6 +5,7 @@
 import numpy as np
 import pytest
 from jaxlib import xla_client
+
 from pathways_emulator.membership import Membership, SliceMember
 from pathways_emulator.proxy.devices import DeviceTable
 from pathways_emulator.proxy.dtypes import dtype_named, dtype_of_kind

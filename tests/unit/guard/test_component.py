@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.guard.support import PATIENCE_S, STUBBORN, known, sleeper, until
+
 from pathways_slurm.component import ComponentProcess, ComponentStatus, read_status
 from pathways_slurm.processes import descendants, is_alive, send_signal
-
-from tests.unit.guard.support import PATIENCE_S, STUBBORN, known, sleeper, until
 
 ENV = {"PATH": os.defpath, "A": "b"}
 SLEEP = ["/bin/sleep", "1000"]

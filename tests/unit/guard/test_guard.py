@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pathways_slurm.processes import ProcessIdentity, descendants, is_alive
-
 from tests.unit.guard.support import PATIENCE_S, STUBBORN, WILLING, known, sleeper, until
+
+from pathways_slurm.processes import ProcessIdentity, descendants, is_alive
 
 
 class Guarded:

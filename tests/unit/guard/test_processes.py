@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.unit.guard.support import PATIENCE_S, known, sleeper, until
+
 from pathways_slurm.locks import locked, try_lock
 from pathways_slurm.processes import (
     descendants,
@@ -19,8 +21,6 @@ from pathways_slurm.processes import (
     send_signal,
     start_detached,
 )
-
-from tests.unit.guard.support import PATIENCE_S, known, sleeper, until
 
 
 class TestIdentity:

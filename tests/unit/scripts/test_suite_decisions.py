@@ -5,6 +5,7 @@
 from pathlib import Path
 
 import pytest
+
 from suites.declaration import DeclarationError, Suite, load
 from suites.needs import NEEDS, lacking
 from suites.outcome import (

@@ -5,6 +5,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from pathways_slurm.budget import Budget
 
 BUDGET = Budget(3, 100.0)

@@ -13,6 +13,7 @@ import pytest
 from dotenv import dotenv_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from pathways_slurm import cluster_env
 from pathways_slurm.cluster_env import ClusterEnv, ClusterEnvError
 from pathways_slurm.config import load_settings

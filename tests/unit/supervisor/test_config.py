@@ -5,6 +5,7 @@
 from pathlib import Path
 
 import pytest
+
 from pathways_slurm.config import (
     Fault,
     Settings,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+
 from pathways_slurm.decide import decide
 from pathways_slurm.decide_stop import STOP_DEADLINE_S
 from pathways_slurm.events import Reason

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
 from pathways_slurm.events import Event, EventLog, Reason, parse_event, read_events
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from pathways_slurm.foreground import run_in_foreground
 
 RUNNER = """

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
 from pathways_slurm import launch
 from pathways_slurm.config import Settings, load_settings
 

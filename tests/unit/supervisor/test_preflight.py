@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from pathways_slurm.config import Settings, SettingsError, load_settings
 from pathways_slurm.preflight import load_checked_settings, preflight
 

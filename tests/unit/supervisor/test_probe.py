@@ -7,6 +7,7 @@ import socket
 import time
 
 import pytest
+
 from pathways_slurm.probe import answering, parse_endpoint
 
 

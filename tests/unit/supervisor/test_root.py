@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from pathways_slurm.budget import Budget
 from pathways_slurm.root import Root
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from pathways_slurm.events import EventLog, read_events
 from pathways_slurm.execute import Executor
 from pathways_slurm.model import (

@@ -3,6 +3,7 @@
 """states.py: Slurm's words, and what counts as an end."""
 
 import pytest
+
 from pathways_slurm.states import TaskState, task_state
 
 # JOB STATE CODES of the squeue and sacct manuals, in both spellings where they have two.

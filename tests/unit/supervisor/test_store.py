@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from pathways_slurm.model import Component, Memory, SliceMemory, Submission
 from pathways_slurm.processes import identify
 from pathways_slurm.states import ServicePhase, SliceState

@@ -8,6 +8,7 @@ from math import prod
 from pathlib import Path
 
 import pytest
+
 from pathways_slurm.topology import (
     TPU_TYPES,
     TopologyError,

@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+
 from pathways_slurm.wakeup import Wakeup
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 
 import pytest
+
 from pathways_slurm import launch
 from pathways_slurm.topology import host_environment, slice_environment, topology_for
 

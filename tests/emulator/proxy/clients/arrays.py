@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
-
 from tests.emulator.proxy.clients.common import error_of, mesh_of, on, tell
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8)

@@ -15,7 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 from tests.emulator.proxy.clients.common import error_of, mesh_of, on, tell
 
 # How long a computation goes on, at least, if nothing ends it.

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import numpy as np
-
 from tests.emulator.proxy.clients.common import mesh_of, on, tell
 
 STEPS = 20

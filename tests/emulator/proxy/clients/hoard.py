@@ -10,7 +10,6 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-
 from tests.emulator.proxy.clients.common import mesh_of, on, tell
 
 MEBIBYTES = 128

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 from pathwaysutils.elastic import elastic
-
 from tests.emulator.proxy.clients.common import error_of, mesh_of, on, tell, wait_for
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)

@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import Mesh, PartitionSpec
-
 from tests.emulator.proxy.clients.common import error_of, mesh_of, on, tell
 
 

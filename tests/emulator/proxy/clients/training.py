@@ -17,7 +17,6 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh
 from pathwaysutils.elastic import elastic
 from pathwaysutils.elastic.manager import Manager, ScaleUpSignalError
-
 from tests.emulator.proxy.clients.common import mesh_of, on, tell, wait_for
 
 WIDTH, LAYERS, LENGTH, BATCH, VOCABULARY = 32, 2, 16, 8, 11
