@@ -62,6 +62,11 @@ class ServicePaths:
         return self.state / "lock"
 
     @property
+    def root_lock(self) -> Path:
+        """Held by ``up`` as long as it keeps a supervisor running."""
+        return self.state / "root.lock"
+
+    @property
     def record(self) -> Path:
         """The run's memory, written before each side effect."""
         return self.state / "run.json"

@@ -95,4 +95,4 @@ class ServicePhase(StrEnum):
     STOPPING = "STOPPING"
     STOPPED = "STOPPED"
     FAILED = "FAILED"
-    UNKNOWN = "UNKNOWN"  # no supervisor runs: it was killed, and is being restarted or cleaned up
+    UNKNOWN = "UNKNOWN"  # no supervisor runs, or one that has not looked yet

@@ -3,6 +3,7 @@
 """What a user can ask of a service: written by its supervisor, read by ``status``."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from pathways_slurm.paths import ServicePaths
 from pathways_slurm.probe import Endpoint
 from pathways_slurm.scheduler.base import Task
 from pathways_slurm.states import ServicePhase
-from pathways_slurm.store import supervisor_pid
+from pathways_slurm.store import lock_holder
 
 _ENDED = (ServicePhase.STOPPED, ServicePhase.FAILED)
 
@@ -66,7 +67,7 @@ def _slice(index: int, memory: Memory, task: Task | None) -> dict[str, Any]:
 
 
 class StatusFile:
-    """Writes the status when it has changed."""
+    """Writes the status when it has changed, signed with this process's pid."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -74,25 +75,37 @@ class StatusFile:
 
     def write(self, status: Mapping[str, Any]) -> None:
         """Raises OSError when the disk does not take it; the next change tries again."""
-        text = json.dumps(status, indent=1) + "\n"
+        text = json.dumps({**status, "supervisor_pid": os.getpid()}, indent=1) + "\n"
         if text != self._last:
             write_atomic(self._path, text)
             self._last = text
 
 
 def read_status(paths: ServicePaths) -> dict[str, Any]:
-    """The service's status as it is now, also when no supervisor runs."""
+    """The service's status as it is now, also when no supervisor runs.
+
+    ``supervisor_pid`` is that of the supervisor that runs now, or None.
+
+    Raises:
+        OSError, ValueError: The file can't be read, or is not a status.
+    """
+    # First, because a supervisor that ends writes its last word before it lets go.
+    pid = lock_holder(paths.lock)
     try:
         status: dict[str, Any] = json.loads(paths.status.read_text())
     except FileNotFoundError:
-        return {
+        status = {
             "service": ServicePhase.STOPPED.value,
             "reason": f"no service was ever started in {paths.directory}",
             "slices": [],
+            "supervisor_pid": None,
         }
-    pid = supervisor_pid(paths.lock)
-    if pid is None and status["service"] not in {phase.value for phase in _ENDED}:
-        status["reason"] = f"no supervisor runs; it last said {status['service']}"
+    said = f"the last word was {status['service']}: {status['reason']}"
+    if pid is not None and pid != status["supervisor_pid"]:
         status["service"] = ServicePhase.UNKNOWN.value
+        status["reason"] = f"a supervisor (pid {pid}) has just started; {said}"
+    elif pid is None and status["service"] not in {phase.value for phase in _ENDED}:
+        status["service"] = ServicePhase.UNKNOWN.value
+        status["reason"] = f"no supervisor runs; {said}"
     status["supervisor_pid"] = pid
     return status

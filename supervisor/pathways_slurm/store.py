@@ -17,7 +17,7 @@ from pathways_slurm.processes import ProcessIdentity
 
 
 class AlreadyRunning(Exception):
-    """Another supervisor holds the lock of this service."""
+    """Another process holds the lock; the message has its pid."""
 
 
 class RecordError(Exception):
@@ -71,7 +71,7 @@ def save_record(path: Path, record: RunRecord) -> None:
 
 @contextmanager
 def service_lock(path: Path) -> Iterator[None]:
-    """Holds the lock of a service; the kernel releases it however the process ends.
+    """Holds the lock of a supervisor or root; the kernel releases it however the process ends.
 
     Raises:
         AlreadyRunning: Another process holds it; the message has its pid.
@@ -83,8 +83,7 @@ def service_lock(path: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
             raise AlreadyRunning(
-                f"a supervisor (pid {holder}) runs this service already; its state is in "
-                f"{path.parent}"
+                f"this service runs already (pid {holder}); its state is in {path.parent}"
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -93,8 +92,8 @@ def service_lock(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def supervisor_pid(path: Path) -> int | None:
-    """The pid of the supervisor that holds the lock at ``path``, or None if nobody does."""
+def lock_holder(path: Path) -> int | None:
+    """The pid of the process that holds the lock at ``path``, or None if nobody does."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

@@ -121,6 +121,19 @@ def test_down_ends_a_service_and_what_a_killed_one_left(service: ServiceUnderTes
     service.expect_nothing_left(within_s=10.0)
 
 
+@pytest.mark.parametrize("wait_s", [0.0, 0.1, 0.2, 0.3, 0.5])
+def test_down_ends_a_service_that_is_only_starting(
+    service: ServiceUnderTest, wait_s: float
+) -> None:
+    root = service.start("up")
+    wait_until(lambda: (service.home / "state" / "root.lock").exists(), 20.0, "begun", 0.001)
+    time.sleep(wait_s)  # whatever the service does at that moment
+    answer = service.run("down")
+    assert answer.returncode == 0, answer.stderr
+    assert root.wait(10) in (0, -signal.SIGTERM), output_of(root)
+    service.expect_nothing_left(within_s=1.0)
+
+
 def test_down_without_a_service_is_fine(service: ServiceUnderTest) -> None:
     answer = service.run("down")
     assert (answer.returncode, answer.stderr) == (0, "")
@@ -130,7 +143,7 @@ def test_a_second_service_in_the_same_home_is_refused(service: ServiceUnderTest)
     service.up()
     second = service.run("up")
     assert second.returncode == 3
-    assert "runs this service already" in second.stderr
+    assert "this service runs already" in second.stderr
     assert service.status()["service"] == "READY"
 
 

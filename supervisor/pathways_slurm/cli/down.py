@@ -5,10 +5,11 @@
 import signal
 import sys
 import time
+from pathlib import Path
 
 import click
 
-from pathways_slurm.cli.common import EXIT_FAILED, EXIT_OK, fail, service_paths
+from pathways_slurm.cli.common import EXIT_OK, fail, service_paths
 from pathways_slurm.cli.timeline import Timeline
 from pathways_slurm.paths import ServicePaths
 
@@ -26,14 +27,15 @@ def command(timeout: float) -> None:
 
     Ends also what is left of a service whose supervisor was killed. Fine if nothing runs.
     """
-    from pathways_slurm.store import RecordError, supervisor_pid
+    from pathways_slurm.store import RecordError
 
     paths = service_paths()
     timeline = Timeline(paths.events)
     try:
-        if supervisor_pid(paths.lock) is not None:
-            _ask(paths)
-            _await_end(paths, timeline, timeout)
+        deadline = time.monotonic() + timeout
+        # The root first: it would start a supervisor that has ended again, or is about to.
+        for lock in (paths.root_lock, paths.lock):
+            _end_holder(lock, timeline, deadline)
         code = _end_leftovers(paths)
     except RecordError as error:
         fail(str(error))
@@ -44,25 +46,19 @@ def command(timeout: float) -> None:
     sys.exit(EXIT_OK)
 
 
-def _ask(paths: ServicePaths) -> None:
+def _end_holder(lock: Path, timeline: Timeline, deadline: float) -> None:
+    """Asks the process that holds ``lock`` to end, and waits until it has."""
     from pathways_slurm.processes import identify, send_signal
-    from pathways_slurm.store import supervisor_pid
+    from pathways_slurm.store import lock_holder
 
-    pid = supervisor_pid(paths.lock)
-    if pid and (supervisor := identify(pid)) is not None:
-        # Its end by order is final: no root starts it again. The root itself is left alone; it may
-        # be a shell in which "supervise" was called by hand.
-        send_signal(supervisor, signal.SIGTERM)
-
-
-def _await_end(paths: ServicePaths, timeline: Timeline, timeout: float) -> None:
-    from pathways_slurm.store import supervisor_pid
-
-    deadline = time.monotonic() + timeout
-    while (pid := supervisor_pid(paths.lock)) is not None:
+    asked: set[int] = set()
+    while (pid := lock_holder(lock)) is not None:
+        if pid not in asked and (holder := identify(pid)) is not None:
+            send_signal(holder, signal.SIGTERM)
+            asked.add(pid)
         timeline.show_new()
         if time.monotonic() > deadline:
-            fail(f"the supervisor (pid {pid}) has not ended after {timeout:g} s", EXIT_FAILED)
+            fail(f"process {pid} of the service has not ended; 'pathways-slurm status' shows it")
         time.sleep(0.1)
 
 

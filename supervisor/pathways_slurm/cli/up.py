@@ -45,12 +45,13 @@ def command(detach: bool, timeout: float | None) -> None:
     """
     from pathways_slurm.budget import Budget
     from pathways_slurm.root import Root
-    from pathways_slurm.store import supervisor_pid
+    from pathways_slurm.store import AlreadyRunning, lock_holder, service_lock
 
     settings = settings_to_start_with()
-    if (pid := supervisor_pid(settings.paths.lock)) is not None:
-        where = settings.paths.directory
-        fail(f"a supervisor (pid {pid}) runs this service already, in {where}", EXIT_BUSY)
+    for lock in (settings.paths.root_lock, settings.paths.lock):
+        if (pid := lock_holder(lock)) is not None:
+            where = settings.paths.directory
+            fail(f"this service runs already (pid {pid}); its state is in {where}", EXIT_BUSY)
     if detach:
         sys.exit(_detach(settings.paths, timeout))
 
@@ -63,7 +64,11 @@ def command(detach: bool, timeout: float | None) -> None:
         report=timeline.say,
         meanwhile=timeline.show_new,
     )
-    code = root.run()
+    try:
+        with service_lock(settings.paths.root_lock):
+            code = root.run()
+    except AlreadyRunning as error:
+        fail(str(error), EXIT_BUSY)
     timeline.show_new()
     sys.exit(code)
 
@@ -84,7 +89,7 @@ def _clean_up(paths: ServicePaths, reason: str) -> int:
 
 def _detach(paths: ServicePaths, timeout: float | None) -> int:
     from pathways_slurm.status import read_status
-    from pathways_slurm.store import supervisor_pid
+    from pathways_slurm.store import lock_holder
 
     log = paths.component_log("up")
     timeline = Timeline(paths.events)
@@ -104,7 +109,7 @@ def _detach(paths: ServicePaths, timeout: float | None) -> int:
             click.echo(log.read_text(errors="replace"), err=True, nl=False)
             fail(f"the service has ended with code {code}; its output is in {log}", code or 1)
         # The status file may still tell of an earlier run until this one has its lock.
-        current = supervisor_pid(paths.lock) is not None
+        current = lock_holder(paths.lock) is not None
         if current and read_status(paths)["service"] == ServicePhase.READY:
             click.echo(f"the service is ready: {paths.cluster_env}")
             return EXIT_OK

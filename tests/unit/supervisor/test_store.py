@@ -18,9 +18,9 @@ from pathways_slurm.store import (
     RecordError,
     RunRecord,
     load_record,
+    lock_holder,
     save_record,
     service_lock,
-    supervisor_pid,
 )
 
 HOLD_LOCK = """
@@ -71,7 +71,7 @@ def test_a_damaged_record_is_said_and_left_alone(tmp_path: Path, text: str) -> N
 
 def test_the_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    assert supervisor_pid(lock) is None
+    assert lock_holder(lock) is None
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD_LOCK, str(lock)],
         stdin=subprocess.PIPE,
@@ -81,11 +81,11 @@ def test_the_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        assert supervisor_pid(lock) == holder.pid
+        assert lock_holder(lock) == holder.pid
         with pytest.raises(AlreadyRunning, match=str(holder.pid)), service_lock(lock):
             pass
         holder.send_signal(signal.SIGKILL)
         holder.wait(10)
-    assert supervisor_pid(lock) is None
+    assert lock_holder(lock) is None
     with service_lock(lock):
-        assert supervisor_pid(lock) == os.getpid()
+        assert lock_holder(lock) == os.getpid()
