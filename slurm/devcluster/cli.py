@@ -1,0 +1,194 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The commands ``up`` and ``down``. Entry points: up.sh and down.sh."""
+
+import os
+import pwd
+import shlex
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import click
+from slurm.devcluster import lifecycle
+from slurm.devcluster.options import Options, OptionsError
+from slurm.devcluster.render import Layout
+
+from pathways_slurm.topology import TPU_TYPES
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+
+_DEFAULTS = Options(Path())
+_EXIT_CODES = """\b
+Exit codes:
+  0  done
+  1  failed; nothing was left running
+  2  wrong options, or something is missing on this machine; nothing was done"""
+
+
+def _default_directory() -> Path:
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        user = str(os.getuid())
+    return Path(tempfile.gettempdir()) / f"pathways-devcluster-{user}"
+
+
+_dir_option = click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path),
+    default=_default_directory,
+    show_default="pathways-devcluster-USER in $TMPDIR or /tmp",
+    help="Directory of everything that belongs to the cluster.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """A real Slurm on one machine, without systemd and without root."""
+
+
+@main.command(epilog=_EXIT_CODES)
+@_dir_option
+@click.option("--slices", type=int, default=_DEFAULTS.slices, show_default=True, help="TPU slices.")
+@click.option(
+    "--hosts-per-slice",
+    type=int,
+    default=_DEFAULTS.hosts_per_slice,
+    show_default=True,
+    help="Nodes of each slice.",
+)
+@click.option(
+    "--cpu-nodes", type=int, default=_DEFAULTS.cpu_nodes, show_default=True, help="CPU nodes."
+)
+@click.option(
+    "--tpu-type",
+    default=_DEFAULTS.tpu_type,
+    show_default=True,
+    help=f"Type of the fake tpu gres: {', '.join(TPU_TYPES)}.",
+)
+@click.option(
+    "--chips-per-host",
+    type=int,
+    default=_DEFAULTS.chips_per_host,
+    show_default=True,
+    help="Its count on each TPU node.",
+)
+@click.option(
+    "--cred-expire",
+    "cred_expire_s",
+    type=int,
+    metavar="S",
+    default=_DEFAULTS.cred_expire_s,
+    show_default=True,
+    help="Life of a job credential; a requeued task waits as long.",
+)
+@click.option(
+    "--grace-time",
+    "grace_time_s",
+    type=int,
+    metavar="S",
+    default=_DEFAULTS.grace_time_s,
+    show_default=True,
+    help="GraceTime of the preemptable partition.",
+)
+@click.option(
+    "--kill-wait",
+    "kill_wait_s",
+    type=int,
+    metavar="S",
+    default=_DEFAULTS.kill_wait_s,
+    show_default=True,
+    help="From SIGTERM to SIGKILL at a job's end.",
+)
+@click.option(
+    "--network",
+    metavar="127.X.0.0/16",
+    default=None,
+    help="Loopback network of the nodes.  [default: one that is free]",
+)
+@click.option(
+    "--root-switch",
+    type=click.Choice(["on", "off"]),
+    default="off",
+    show_default=True,
+    help="A switch above those of the slices, so that jobs can span slices.",
+)
+def up(directory: Path, root_switch: str, **fields: object) -> None:
+    """Bring a cluster up and wait until all its nodes are idle.
+
+    Fine if it is up already. Partitions: cpu (the default), tpu, and tpu-low, whose jobs are
+    requeued when tpu needs their nodes. Its nodes' slurmds listen on every address of this machine,
+    as slurmd does; they answer only who has the cluster's key.
+    """
+    options = Options(
+        directory=Path(os.path.abspath(directory)),  # noqa: PTH100 - links must stay as given
+        root_switch=root_switch == "on",
+        **fields,  # type: ignore[arg-type]  # click has checked them; the names are the fields'
+    )
+    started = time.monotonic()
+    try:
+        layout = lifecycle.up(options, click.echo)
+    except OptionsError as error:
+        _fail(EXIT_USAGE, *error.faults)
+    except lifecycle.DifferentOptionsError as error:
+        _fail(EXIT_USAGE, str(error))
+    except lifecycle.ClusterError as error:
+        _fail(EXIT_FAILED, str(error))
+    _tell(layout, time.monotonic() - started)
+
+
+def _tell(layout: Layout, seconds: float) -> None:
+    options = layout.options
+    version = ".".join(f"{number:02d}" for number in layout.version)
+    directory = shlex.quote(str(layout.directory))
+    click.echo(
+        f"Slurm {version} is up ({seconds:.1f} s): {options.cpu_nodes} CPU node(s), "
+        f"{options.slices} slice(s) of {options.hosts_per_slice} node(s) with "
+        f"tpu:{options.tpu_type}:{options.chips_per_host} each, network {layout.network}"
+    )
+    click.echo(f"  to use it:  . {directory}/env.sh && sinfo -N")
+    click.echo(f"  to end it:  {lifecycle.CHECKOUT}/slurm/devcluster/down.sh --dir {directory}")
+
+
+@main.command(epilog=_EXIT_CODES)
+@_dir_option
+@click.option("--keep-logs", is_flag=True, help="Leave the logs until the next up.")
+def down(directory: Path, keep_logs: bool) -> None:
+    """End a cluster: every daemon, every process of its jobs, and its directory.
+
+    Fine if there is none, or half of one.
+    """
+    path = Path(os.path.abspath(directory))  # noqa: PTH100 - links must stay as given
+    try:
+        found = lifecycle.down(path, keep_logs=keep_logs)
+    except OptionsError as error:
+        _fail(EXIT_USAGE, *error.faults)
+    except lifecycle.ClusterError as error:
+        _fail(EXIT_FAILED, str(error))
+    click.echo(f"nothing of the cluster in {path} is left" if found else f"no cluster in {path}")
+
+
+def _fail(code: int, *messages: str) -> NoReturn:
+    for message in messages:
+        click.echo(f"error: {message}", err=True)
+    sys.exit(code)
+
+
+def _interrupt(number: int, _frame: object) -> NoReturn:
+    # Once more must not interrupt the clearing up.
+    for other in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(other, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+def run() -> None:
+    """Runs the command line; a signal leaves nothing running that was not up before."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    main(prog_name="devcluster")

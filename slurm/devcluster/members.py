@@ -1,0 +1,180 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The processes of a cluster, found by what they are, not by what was written down.
+
+So nothing is missed after a kill -9 of anything, and nothing else is taken for a member because a
+pid was used again. Only the invoking user's processes are looked at.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+# In the environment of every daemon and, through the task prolog, of every task.
+DIRECTORY_VARIABLE = "DEVCLUSTER_DIR"
+NODE_VARIABLE = "DEVCLUSTER_NODE"
+
+# Debian's programs are links to NAME-wlm.
+_DAEMONS = ("munged", "slurmctld", "slurmd", "slurmstepd")
+
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True)
+class Member:
+    """A process of the cluster.
+
+    Attributes:
+        process: Recognised by pid and start time.
+        daemon: munged, slurmctld, slurmd or slurmstepd; None for what a job runs.
+        node: Where it runs; None for munged, slurmctld, and the programs that slurmctld runs.
+    """
+
+    process: psutil.Process
+    daemon: str | None
+    node: str | None
+
+    def __str__(self) -> str:
+        return f"{self.daemon or 'job process'} {self.process.pid} on {self.node or 'controller'}"
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What /proc tells of one process."""
+
+    process: psutil.Process
+    parent: int
+    program: str
+    cwd: str
+    argv: Sequence[str]
+    environment: dict[str, str]
+
+
+def find(directory: Path) -> list[Member]:
+    """The cluster's processes that live now, but for this process and those it descends from."""
+    seen = {one.process.pid: one for one in _look()}
+    own = {os.getpid(), *(process.pid for process in psutil.Process().parents())}
+    found: dict[int, Member] = {}
+    for one in seen.values():
+        if (member := _member(one, directory)) is not None:
+            found[one.process.pid] = member
+    children: dict[int, list[int]] = {}
+    for one in seen.values():
+        children.setdefault(one.parent, []).append(one.process.pid)
+    # What a task runs with another environment is of its node all the same.
+    stack = list(found)
+    while stack:
+        parent = found[stack.pop()]
+        for pid in children.get(parent.process.pid, ()):
+            if pid not in found:
+                found[pid] = Member(seen[pid].process, None, parent.node)
+                stack.append(pid)
+    return [member for pid, member in found.items() if pid not in own]
+
+
+def daemon(members: Sequence[Member], name: str, node: str | None = None) -> Member | None:
+    """The oldest such daemon (slurmctld and slurmd have children of the same program)."""
+    found = [member for member in members if (member.daemon, member.node) == (name, node)]
+    return min(found, key=lambda member: member.process.create_time(), default=None)
+
+
+def _look() -> list[_Seen]:
+    uid = os.getuid()
+    found = []
+    for process in psutil.process_iter():
+        # Ended meanwhile, not ours, or a zombie: no member.
+        with contextlib.suppress(psutil.Error, OSError), process.oneshot():
+            if process.uids().real != uid or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            found.append(
+                _Seen(
+                    process=process,
+                    parent=process.ppid(),
+                    program=Path(process.exe()).name,
+                    cwd=process.cwd(),
+                    argv=process.cmdline(),
+                    environment=process.environ(),
+                )
+            )
+    return found
+
+
+def _member(one: _Seen, directory: Path) -> Member | None:
+    kind = _daemon(one.program)
+    node = _node_of_path(one.cwd, directory)
+    if kind in ("slurmd", "slurmstepd") and node is not None:
+        return Member(one.process, kind, node)
+    if kind == "slurmctld" and one.cwd == str(directory / "controller"):
+        return Member(one.process, kind, None)
+    if kind == "munged" and f"--socket={directory}/munge/socket" in one.argv:
+        return Member(one.process, kind, None)
+    if one.environment.get(DIRECTORY_VARIABLE) == str(directory):
+        return Member(one.process, kind, one.environment.get(NODE_VARIABLE))
+    return None
+
+
+def _daemon(program: str) -> str | None:
+    # " (deleted)": the package was upgraded meanwhile.
+    name = program.removesuffix(" (deleted)").removesuffix("-wlm")
+    return name if name in _DAEMONS else None
+
+
+def _node_of_path(cwd: str, directory: Path) -> str | None:
+    parent, _, name = cwd.removesuffix(" (deleted)").rpartition("/")
+    return name if parent == str(directory / "nodes") else None
+
+
+def kill(members: Sequence[Member]) -> None:
+    """SIGKILL to each; fine if it has ended."""
+    for member in members:
+        with contextlib.suppress(psutil.Error):
+            member.process.kill()
+
+
+def terminate(members: Sequence[Member]) -> None:
+    """SIGTERM to each, also if it was stopped; fine if it has ended."""
+    for member in members:
+        with contextlib.suppress(psutil.Error):
+            member.process.terminate()
+            member.process.resume()
+
+
+def kill_all(look: Callable[[], Sequence[Member]], timeout_s: float) -> list[Member]:
+    """SIGKILL to what ``look`` finds, again and again, until it finds nothing.
+
+    Returns:
+        What is still there after ``timeout_s``.
+    """
+    deadline = time.monotonic() + timeout_s
+    while members := look():
+        if time.monotonic() > deadline:
+            return list(members)
+        kill(members)
+        time.sleep(_POLL_S)
+    return []
+
+
+def wait_gone(members: Sequence[Member], timeout_s: float) -> list[Member]:
+    """Waits until all of these have ended.
+
+    Returns:
+        Those that have not.
+    """
+    deadline = time.monotonic() + timeout_s
+    while left := [member for member in members if _lives(member.process)]:
+        if time.monotonic() > deadline:
+            return left
+        time.sleep(_POLL_S)
+    return []
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

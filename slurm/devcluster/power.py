@@ -1,0 +1,77 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Switches nodes off and on. Slurm runs it as Suspend-, Resume- and ResumeFailProgram."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from slurm.devcluster import members
+from slurm.devcluster.daemons import DaemonError, Daemons
+from slurm.devcluster.programs import find_programs
+
+_KILL_S = 15.0
+_EXPAND_S = 10.0
+
+
+def switch_off(directory: Path, nodes: Sequence[str]) -> list[members.Member]:
+    """Ends all that runs on the nodes, as a power cut would.
+
+    Returns:
+        What could not be ended.
+    """
+    return members.kill_all(
+        lambda: [one for one in members.find(directory) if one.node in nodes], _KILL_S
+    )
+
+
+def switch_on(daemons: Daemons, directory: Path, nodes: Sequence[str]) -> None:
+    """Boots the nodes that are off.
+
+    Raises:
+        DaemonError: A slurmd did not start.
+    """
+    found = members.find(directory)
+    off = [node for node in nodes if members.daemon(found, "slurmd", node) is None]
+    daemons.start_slurmds(off, rebooted=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """``off|on DIRECTORY NODES``, with NODES as Slurm writes them (tpu-0-[0-1])."""
+    verb, directory, expression = arguments[0], Path(arguments[1]), arguments[2]
+    programs = find_programs()
+    nodes = subprocess.run(
+        [programs.scontrol, "show", "hostnames", expression],
+        env={"SLURM_CONF": str(directory / "slurm.conf")},
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=_EXPAND_S,
+        check=True,
+    ).stdout.split()
+    verbs: dict[str, Callable[[], str]] = {
+        "off": lambda: _off(directory, nodes),
+        "on": lambda: _on(Daemons(directory, programs), directory, nodes),
+    }
+    problem = verbs[verb]()
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    print(f"{now} {verb} {' '.join(nodes)}: {problem or 'done'}", flush=True)
+    return 1 if problem else 0
+
+
+def _off(directory: Path, nodes: Sequence[str]) -> str:
+    left = switch_off(directory, nodes)
+    return f"still there: {', '.join(map(str, left))}" if left else ""
+
+
+def _on(daemons: Daemons, directory: Path, nodes: Sequence[str]) -> str:
+    try:
+        switch_on(daemons, directory, nodes)
+    except (DaemonError, OSError) as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,218 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The cluster's files, as text. Pure."""
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm.devcluster.members import DIRECTORY_VARIABLE, NODE_VARIABLE
+from slurm.devcluster.options import Node, Options, nodes_of
+
+# The first version that knows CgroupPlugin=disabled, and from then on needs it: its slurmd ends
+# where it can't have cgroups. Older ones end because of the word.
+_CGROUP_DISABLED_SINCE = (24, 5)
+
+_CONFIG_MODE = 0o600
+_PROGRAM_MODE = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A cluster with all choices made.
+
+    Attributes:
+        options: As asked for.
+        network: 127.X.0.0/16 of the nodes.
+        controller_port: Of slurmctld; the nodes' ports follow.
+        user: Whose daemons and jobs they are.
+        version: Of Slurm, such as (22, 5).
+        python: That runs the power programs.
+        checkout: That they are imported from.
+    """
+
+    options: Options
+    network: str
+    controller_port: int
+    user: str
+    version: tuple[int, int]
+    python: Path
+    checkout: Path
+
+    @property
+    def directory(self) -> Path:
+        return self.options.directory
+
+    @property
+    def conf(self) -> Path:
+        return self.directory / "slurm.conf"
+
+    @property
+    def munge_socket(self) -> Path:
+        return self.directory / "munge" / "socket"
+
+    @property
+    def controller_directory(self) -> Path:
+        """Also slurmctld's working directory, by which members.py knows it."""
+        return self.directory / "controller"
+
+    def node_directory(self, node: str) -> Path:
+        """Also the working directory of the node's slurmd and of its job steps' daemons."""
+        return self.directory / "nodes" / node
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return nodes_of(self.options, self.network, self.controller_port + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file to write: its path below the cluster's directory, its text, its mode."""
+
+    path: str
+    text: str
+    mode: int = _CONFIG_MODE
+
+
+def files(layout: Layout) -> list[File]:
+    """Every file that the daemons and their users read."""
+    found = [
+        File("slurm.conf", slurm_conf(layout)),
+        File("gres.conf", gres_conf(layout)),
+        File("topology.conf", topology_conf(layout)),
+        File("task_prolog", task_prolog(layout), _PROGRAM_MODE),
+        File("power/suspend", power_program(layout, "off"), _PROGRAM_MODE),
+        File("power/resume", power_program(layout, "on"), _PROGRAM_MODE),
+        File("power/resume_fail", power_program(layout, "off"), _PROGRAM_MODE),
+        File("env.sh", f"export SLURM_CONF={shlex.quote(str(layout.conf))}\n"),
+    ]
+    if layout.version >= _CGROUP_DISABLED_SINCE:
+        found.append(File("cgroup.conf", "CgroupPlugin=disabled\n"))
+    return found
+
+
+def slurm_conf(layout: Layout) -> str:
+    """slurm.conf: as near to a real cluster as one machine and one user allow."""
+    options, directory = layout.options, layout.directory
+    nodes = directory / "nodes"
+    tpu_nodes = ",".join(node.name for node in layout.nodes if node.slice_index is not None)
+    cpu_nodes = ",".join(node.name for node in layout.nodes if node.slice_index is None)
+    lines = f"""\
+ClusterName=devcluster
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={layout.controller_port}
+SlurmUser={layout.user}
+SlurmdUser={layout.user}
+AuthType=auth/munge
+AuthInfo=socket={layout.munge_socket},cred_expire={options.cred_expire_s}
+
+StateSaveLocation={layout.controller_directory}/state
+SlurmctldPidFile={layout.controller_directory}/slurmctld.pid
+SlurmctldLogFile={layout.controller_directory}/slurmctld.log
+SlurmdPidFile={nodes}/%n/slurmd.pid
+SlurmdLogFile={nodes}/%n/slurmd.log
+SlurmdSpoolDir={nodes}/%n/spool
+SlurmdParameters=config_overrides
+DebugFlags=NO_CONF_HASH
+MailProg=/bin/true
+
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+TaskProlog={directory}/task_prolog
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=bf_interval=1,sched_interval=5,batch_sched_delay=0
+TopologyPlugin=topology/tree
+GresTypes=tpu
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+JobRequeue=1
+
+ReturnToService=2
+SlurmdTimeout=10
+KillWait={options.kill_wait_s}
+MessageTimeout=5
+TCPTimeout=2
+MinJobAge=600
+UnkillableStepTimeout=300
+
+SlurmctldParameters=power_save_interval=1,power_save_min_interval=0
+SuspendProgram={directory}/power/suspend
+ResumeProgram={directory}/power/resume
+ResumeFailProgram={directory}/power/resume_fail
+SuspendTime=86400
+SuspendTimeout=4
+ResumeTimeout=30
+
+""".splitlines()
+    lines += [_node_line(node, options) for node in layout.nodes]
+    lines += [
+        "",
+        f"PartitionName=cpu Nodes={cpu_nodes} Default=YES",
+        f"PartitionName=tpu Nodes={tpu_nodes} OverSubscribe=EXCLUSIVE PriorityTier=10 "
+        "PreemptMode=OFF",
+        f"PartitionName=tpu-low Nodes={tpu_nodes} OverSubscribe=EXCLUSIVE PriorityTier=1 "
+        f"PreemptMode=REQUEUE GraceTime={options.grace_time_s}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _node_line(node: Node, options: Options) -> str:
+    # A host name of its own: several slurmd of one host name would have to share an address. A port
+    # of its own: slurmd binds every address of the machine.
+    line = (
+        f"NodeName={node.name} NodeHostname={node.name} NodeAddr={node.address} Port={node.port} "
+        "CPUs=16 RealMemory=16000"
+    )
+    if node.slice_index is None:
+        return line
+    gres = f"tpu:{options.tpu_type}:{options.chips_per_host}"
+    return f"{line} Gres={gres} Feature=tpu,slice{node.slice_index}"
+
+
+def gres_conf(layout: Layout) -> str:
+    """gres.conf: chips that are numbers only."""
+    options = layout.options
+    return "".join(
+        f"NodeName={node.name} Name=tpu Type={options.tpu_type} Count={options.chips_per_host}\n"
+        for node in layout.nodes
+        if node.slice_index is not None
+    )
+
+
+def topology_conf(layout: Layout) -> str:
+    """topology.conf: a switch per slice, one for the CPU nodes, and above them one or none."""
+    switches: dict[str, list[str]] = {}
+    for node in layout.nodes:
+        name = "cpu" if node.slice_index is None else f"slice{node.slice_index}"
+        switches.setdefault(name, []).append(node.name)
+    lines = [f"SwitchName={name} Nodes={','.join(nodes)}" for name, nodes in switches.items()]
+    if layout.options.root_switch:
+        lines.append(f"SwitchName=root Switches={','.join(switches)}")
+    return "\n".join(lines) + "\n"
+
+
+def task_prolog(layout: Layout) -> str:
+    """Marks every task, so that its processes are recognised whoever their parent is by then."""
+    return (
+        "#!/bin/sh\n"
+        f"echo 'export {DIRECTORY_VARIABLE}={layout.directory}'\n"
+        f'echo "export {NODE_VARIABLE}=$SLURMD_NODENAME"\n'
+    )
+
+
+def power_program(layout: Layout, verb: str) -> str:
+    """Switches the nodes that are its only argument on or off."""
+    # Streams: a slurmd that is started with Slurm's own can't launch any step.
+    # -P and the cleared variables: Slurm's environment here is that of whoever started slurmctld.
+    return f"""\
+#!/bin/bash
+exec </dev/null >>{shlex.quote(str(layout.directory / "power" / "log"))} 2>&1
+unset PYTHONHOME PYTHONSTARTUP
+export PYTHONPATH={shlex.quote(str(layout.checkout))} PYTHONNOUSERSITE=1
+exec {shlex.quote(str(layout.python))} -P -m slurm.devcluster.power {verb} \
+	{shlex.quote(str(layout.directory))} "$1"
+"""
