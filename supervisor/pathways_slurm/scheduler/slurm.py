@@ -1,0 +1,285 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Array tasks as Slurm's, over its command line: sbatch, squeue, scontrol, scancel.
+
+One squeue per look, of all the user's jobs: an array that is not listed any more would make a
+question for it by id fail. Jobs are told apart by id and name, because a slurmctld that was killed
+can give an id a second time.
+"""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from pathways_slurm.scheduler.base import (
+    ArraySpec,
+    Node,
+    SchedulerError,
+    SchedulerUnavailable,
+    Task,
+)
+from pathways_slurm.scheduler.slurm_command import Runner, SlurmClient, refusal, run_command
+from pathways_slurm.scheduler.slurm_intents import Intent, IntentStore
+from pathways_slurm.scheduler.slurm_nodes import NodeDirectory
+from pathways_slurm.scheduler.slurm_options import (
+    JOB_NAME_PREFIX,
+    SlurmOptions,
+    job_name,
+    slice_constraint,
+)
+from pathways_slurm.scheduler.slurm_parse import (
+    SQUEUE,
+    Row,
+    islands,
+    parse_comment,
+    parse_default_partition,
+    parse_rows,
+    parse_switches,
+    task_of,
+)
+from pathways_slurm.scheduler.slurm_submission import Submissions
+from pathways_slurm.states import TaskState
+
+_log = structlog.get_logger()
+
+DEFAULT_TIMEOUT_S = 15.0
+# After a submission without a clear answer: how long Slurm must have answered and shown no array.
+DEFAULT_SETTLE_S = 45.0
+
+_SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "run_worker_slice.sh"
+_TASK_ID = re.compile(r"([1-9][0-9]*)_([0-9]+)")
+_POLL_S = 0.1
+# Words of one scancel, far below any limit of a command line.
+_CANCEL_AT_ONCE = 500
+
+# Refusals of orders that were overtaken: what was asked for is so already, or never will be.
+_IS_PENDING = "pending execution"
+_NOT_PENDING = ("no longer pending", "already finished", "already completing or completed")
+_IS_OVER = ("invalid job id", *_NOT_PENDING)
+
+
+class SlurmScheduler:
+    """Implements :class:`pathways_slurm.scheduler.base.Scheduler`."""
+
+    def __init__(
+        self,
+        directory: Path,
+        options: SlurmOptions,
+        *,
+        service_address: str = "",
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        settle_s: float = DEFAULT_SETTLE_S,
+        environment: Mapping[str, str] | None = None,
+        runner: Runner = run_command,
+    ) -> None:
+        """Touches no file and asks nothing of Slurm.
+
+        Args:
+            directory: For notes of submissions, created by the first; on a disk that the next
+                supervisor of this service sees.
+            options: Of the cluster.
+            service_address: Of this machine, where Slurm does not know the right one.
+            timeout_s: For each command.
+            settle_s: For how long Slurm must show no array before one whose sbatch had no clear
+                answer is submitted again.
+            environment: By default, that of this process.
+            runner: Runs the commands.
+        """
+        self._environment = dict(os.environ if environment is None else environment)
+        self._client = SlurmClient(timeout_s, self._environment, runner)
+        self._options = options
+        self._service_address = service_address
+        self._nodes = NodeDirectory(self._client)
+        self._submissions = Submissions(
+            self._client, IntentStore(directory), options, _SCRIPT, settle_s
+        )
+        self._intents: dict[str, Intent] = {}
+
+    def service_node(self) -> Node:
+        """See the protocol. Raises SchedulerError if this machine's address can't be told."""
+        host = socket.gethostname()
+        name = self._environment.get("SLURMD_NODENAME") or host.partition(".")[0]
+        if self._service_address:
+            return Node(name, self._service_address)
+        address = self._nodes.address(name)
+        if address is None:
+            try:
+                address = socket.gethostbyname(host)
+            except OSError as fault:
+                raise SchedulerError(
+                    f"this machine, {host}, is no node of the cluster, and its name has no "
+                    f"address ({fault}); set PATHWAYS_SERVICE_ADDRESS to the address at which "
+                    "the slices' nodes reach it"
+                ) from fault
+        return Node(name, address)
+
+    def find(self, tag: str) -> str | None:
+        """See the protocol.
+
+        Raises SchedulerUnavailable also while Slurm may yet take a submission with this tag.
+        """
+        return self._submissions.find(tag, self._look)
+
+    def submit(self, spec: ArraySpec) -> str:
+        """See the protocol."""
+        return self._submissions.submit(
+            spec, self._look, lambda: self._constraint(spec.hosts_per_task), self._environment
+        )
+
+    def tasks(self, array_ids: Sequence[str]) -> tuple[Task, ...]:
+        """See the protocol. An array that Slurm does not list (any more) has no tasks.
+
+        A second array of the same tag, which Slurm can only have taken very late, is cancelled.
+        """
+        if not array_ids:
+            return ()
+        rows = self._look()
+        wanted = set(array_ids)
+        own = [row for row in rows if row.array in wanted and self._is_ours(row)]
+        self._cancel_seconds(rows, wanted)
+        nodes = self._nodes.nodes_of(own)
+        return tuple(
+            task_of(row, row.index, nodes.get(row.id, ()), self._first_incarnation(row))
+            for row in sorted(own, key=lambda row: (int(row.array), row.index or 0))
+            if row.index is not None
+        )
+
+    def requeue(self, task_id: str) -> None:
+        """See the protocol. Waits for the end of a run that is ending."""
+        row = self._task(task_id)
+        if row.state is TaskState.CANCELLED:
+            # Slurm itself would run it again.
+            raise SchedulerError(
+                f"task {task_id} was cancelled, which is for good; submit a new array instead"
+            )
+        if row.state in (TaskState.PENDING, TaskState.HELD):
+            return
+        done = self._client.order("scontrol", "requeue", task_id)
+        if done.code != 0 and _IS_PENDING not in done.words:
+            raise refusal(done, f"task {task_id} was not requeued")
+
+    def release(self, task_id: str) -> None:
+        """See the protocol. Waits for the end of a run that is ending."""
+        row = self._task(task_id)
+        if row.state is TaskState.HELD:
+            self._unless_overtaken(task_id, "scontrol", "release", task_id)
+        if row.state is TaskState.HELD or row.waits_to_begin:
+            # The owner may lift the time for which Slurm makes a requeued task wait.
+            self._unless_overtaken(
+                task_id, "scontrol", "update", f"jobid={task_id}", "StartTime=now"
+            )
+
+    def cancel(self, task_ids: Sequence[str]) -> None:
+        """See the protocol."""
+        wanted = {task_id for task_id in task_ids if _TASK_ID.fullmatch(task_id)}
+        if not wanted:
+            return
+        live = [
+            row.id
+            for row in self._look()
+            if row.id in wanted and self._is_ours(row) and not row.state.ended
+        ]
+        for start in range(0, len(live), _CANCEL_AT_ONCE):
+            self._scancel(live[start : start + _CANCEL_AT_ONCE])
+
+    def power_down(self, nodes: Sequence[str]) -> bool:
+        """False: changing a node's state takes rights that a user of the cluster has not."""
+        _log.info("nodes are not powered down: this needs an administrator", nodes=list(nodes))
+        return False
+
+    def _look(self) -> tuple[Row, ...]:
+        """All jobs of the user, ended ones included, as long as Slurm keeps them."""
+        text = self._client.look(*SQUEUE)
+        try:
+            return parse_rows(text)
+        except ValueError as fault:
+            raise SchedulerUnavailable(f"squeue's answer can't be read: {fault}") from fault
+
+    def _task(self, task_id: str) -> Row:
+        """The row of a task that is not about to end.
+
+        Orders given while Slurm ends a run are lost, or act on the wrong one, without a word.
+        """
+        match = _TASK_ID.fullmatch(task_id)
+        deadline = time.monotonic() + self._client.timeout_s
+        while True:
+            rows = self._look() if match else ()
+            row = next((row for row in rows if row.id == task_id and self._is_ours(row)), None)
+            if row is None:
+                raise SchedulerError(
+                    f"Slurm lists no task {task_id!r} of this user's services; a task id is "
+                    "ARRAY_INDEX, such as 44_3, and Slurm forgets ended ones after MinJobAge"
+                )
+            if row.state is not TaskState.COMPLETING:
+                return row
+            if time.monotonic() >= deadline:
+                raise SchedulerUnavailable(f"task {task_id} is still ending")
+            time.sleep(_POLL_S)
+
+    def _unless_overtaken(self, task_id: str, *argv: str) -> None:
+        done = self._client.order(*argv)
+        if done.code != 0 and not any(words in done.words for words in _NOT_PENDING):
+            raise refusal(done, f"task {task_id} was not released")
+
+    def _scancel(self, ids: Sequence[str]) -> None:
+        done = self._client.order("scancel", *ids)
+        left = [
+            line
+            for line in done.words.lower().split("; ")
+            if done.code != 0 and not any(words in line for words in _IS_OVER)
+        ]
+        if left:
+            raise refusal(done, f"tasks {', '.join(ids)} were not cancelled")
+
+    def _cancel_seconds(self, rows: Sequence[Row], wanted: set[str]) -> None:
+        names = {job_name(i.tag): array for array in wanted if (i := self._intent(array))}
+        seconds = {
+            row.array
+            for row in rows
+            if row.array != names.get(row.name, row.array) and not row.state.ended
+        }
+        for array in sorted(seconds):
+            _log.warning("cancelling a second array of the same tag", array=array)
+            try:
+                self._scancel([array])
+            except (SchedulerError, SchedulerUnavailable) as fault:
+                # The next look tries again; what was seen is right all the same.
+                _log.warning("could not cancel it", array=array, why=str(fault))
+
+    def _intent(self, array: str) -> Intent | None:
+        if array not in self._intents:
+            self._intents |= self._submissions.by_array()
+        return self._intents.get(array)
+
+    def _is_ours(self, row: Row) -> bool:
+        intent = self._intent(row.array)
+        if intent is None:
+            return row.name.startswith(JOB_NAME_PREFIX)
+        return row.name == job_name(intent.tag)
+
+    def _first_incarnation(self, row: Row) -> int:
+        if (intent := self._intent(row.array)) is not None:
+            return intent.first_incarnation
+        said = parse_comment(row.comment)
+        return 1 if said is None else said[1]
+
+    def _constraint(self, hosts: int) -> str:
+        if hosts == 1 or "[" in self._options.constraint:
+            return self._options.constraint
+        partition = self._options.partition or parse_default_partition(
+            self._client.look("scontrol", "--oneliner", "show", "partition")
+        )
+        among = set((partition or "").split(","))
+        nodes = [info for info in self._nodes.infos() if info.partitions & among]
+        return slice_constraint(hosts, nodes, self._islands(), self._options)
+
+    def _islands(self) -> tuple[frozenset[str], ...]:
+        """Groups of nodes that no job spans; none without a tree topology."""
+        done = self._client.order("scontrol", "show", "topology")
+        switches = parse_switches(done.out) if done.code == 0 else {}
+        return islands([frozenset(self._nodes.expand(nodes)) for nodes in switches.values()])
