@@ -101,6 +101,17 @@ class ServiceUnderTest:
 
         return wait_until(reached, timeout_s, f"the service is {phase}: {self.logs()}")
 
+    def wait_for_moment(
+        self, process: subprocess.Popen[str], reached: Callable[[], object], what: str
+    ) -> None:
+        """Waits until ``reached``, looking as often as it can, while ``process`` lives."""
+
+        def condition() -> object:
+            assert process.poll() is None, output_of(process)
+            return reached()
+
+        wait_until(condition, 40.0, what, every_s=0.01)
+
     def wait_for_slice(
         self, index: int, state: str, above: int = 0, timeout_s: float = 40.0
     ) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def test_a_stop_signal_ends_everything(
     service: ServiceUnderTest, moment: str, number: signal.Signals
 ) -> None:
     root = service.start("up")
-    wait_until(lambda: MOMENTS[moment](service), 40.0, moment, every_s=0.01)
+    service.wait_for_moment(root, lambda: MOMENTS[moment](service), moment)
     # As a terminal's Ctrl-C does, to the whole foreground process group.
     os.killpg(root.pid, number)
     code = root.wait(60)
@@ -35,7 +35,7 @@ def test_a_stop_signal_ends_everything(
 @pytest.mark.parametrize("moment", list(MOMENTS)[1:])
 def test_killing_the_root_ends_everything(service: ServiceUnderTest, moment: str) -> None:
     root = service.start("up")
-    wait_until(lambda: MOMENTS[moment](service), 40.0, moment, every_s=0.01)
+    service.wait_for_moment(root, lambda: MOMENTS[moment](service), moment)
     root.kill()
     service.expect_nothing_left()
 
