@@ -24,10 +24,9 @@ from pathways_slurm.scheduler.base import (
     Task,
 )
 from pathways_slurm.scheduler.slurm_command import Runner, SlurmClient, refusal, run_command
-from pathways_slurm.scheduler.slurm_intents import Intent, IntentStore
+from pathways_slurm.scheduler.slurm_intents import IntentStore
 from pathways_slurm.scheduler.slurm_nodes import NodeDirectory
 from pathways_slurm.scheduler.slurm_options import (
-    JOB_NAME_PREFIX,
     SlurmOptions,
     job_name,
     slice_constraint,
@@ -35,14 +34,14 @@ from pathways_slurm.scheduler.slurm_options import (
 from pathways_slurm.scheduler.slurm_parse import (
     SQUEUE,
     Row,
+    format_time,
     islands,
-    parse_comment,
     parse_default_partition,
     parse_rows,
     parse_switches,
-    task_of,
 )
 from pathways_slurm.scheduler.slurm_submission import Submissions
+from pathways_slurm.scheduler.slurm_view import TaskView, never_ran
 from pathways_slurm.states import TaskState
 
 _log = structlog.get_logger()
@@ -54,6 +53,8 @@ DEFAULT_SETTLE_S = 45.0
 _SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "run_worker_slice.sh"
 _TASK_ID = re.compile(r"([1-9][0-9]*)_([0-9]+)")
 _POLL_S = 0.1
+# Clocks of this machine and of slurmctld's may differ by less than this.
+_LATE_S = 60.0
 # Words of one scancel, far below any limit of a command line.
 _CANCEL_AT_ONCE = 500
 
@@ -98,7 +99,7 @@ class SlurmScheduler:
         self._submissions = Submissions(
             self._client, IntentStore(directory), options, _SCRIPT, settle_s
         )
-        self._intents: dict[str, Intent] = {}
+        self._view = TaskView(self._submissions)
 
     def service_node(self) -> Node:
         """See the protocol. Raises SchedulerError if this machine's address can't be told."""
@@ -139,15 +140,20 @@ class SlurmScheduler:
         if not array_ids:
             return ()
         rows = self._look()
-        wanted = set(array_ids)
-        own = [row for row in rows if row.array in wanted and self._is_ours(row)]
+        now = time.time()
+        wanted = sorted(set(array_ids))
         self._cancel_seconds(rows, wanted)
-        nodes = self._nodes.nodes_of(own)
-        return tuple(
-            task_of(row, row.index, nodes.get(row.id, ()), self._first_incarnation(row))
-            for row in sorted(own, key=lambda row: (int(row.array), row.index or 0))
-            if row.index is not None
-        )
+        found: list[Task] = []
+        for array in wanted:
+            own = [row for row in rows if row.array == array and self._view.is_ours(row)]
+            nodes = self._nodes.nodes_of(own)
+            found.extend(
+                self._view.task(row, row.index, nodes.get(row.id, ()))
+                for row in own
+                if row.index is not None
+            )
+            found.extend(self._view.absent(array, own, now))
+        return tuple(sorted(found, key=lambda task: (task.index, task.id)))
 
     def requeue(self, task_id: str) -> None:
         """See the protocol. Waits for the end of a run that is ending."""
@@ -170,8 +176,10 @@ class SlurmScheduler:
             self._unless_overtaken(task_id, "scontrol", "release", task_id)
         if row.state is TaskState.HELD or row.waits_to_begin:
             # The owner may lift the time for which Slurm makes a requeued task wait.
+            early = row.restarts > 0 and row.may_begin > time.time() - _LATE_S
+            begin = format_time(row.may_begin) if early else "now"
             self._unless_overtaken(
-                task_id, "scontrol", "update", f"jobid={task_id}", "StartTime=now"
+                task_id, "scontrol", "update", f"jobid={task_id}", f"StartTime={begin}"
             )
 
     def cancel(self, task_ids: Sequence[str]) -> None:
@@ -180,12 +188,17 @@ class SlurmScheduler:
         if not wanted:
             return
         live = [
-            row.id
+            row
             for row in self._look()
-            if row.id in wanted and self._is_ours(row) and not row.state.ended
+            if row.id in wanted and self._view.is_ours(row) and not row.state.ended
         ]
         for start in range(0, len(live), _CANCEL_AT_ONCE):
-            self._scancel(live[start : start + _CANCEL_AT_ONCE])
+            self._scancel([row.id for row in live[start : start + _CANCEL_AT_ONCE]])
+        waiting: dict[str, list[int]] = {}
+        for row in live:
+            if row.index is not None and never_ran(row):
+                waiting.setdefault(row.array, []).append(row.index)
+        self._view.withdraw(waiting, self._client.timeout_s)
 
     def power_down(self, nodes: Sequence[str]) -> bool:
         """False: changing a node's state takes rights that a user of the cluster has not."""
@@ -209,7 +222,7 @@ class SlurmScheduler:
         deadline = time.monotonic() + self._client.timeout_s
         while True:
             rows = self._look() if match else ()
-            row = next((row for row in rows if row.id == task_id and self._is_ours(row)), None)
+            row = next((row for row in rows if row.id == task_id and self._view.is_ours(row)), None)
             if row is None:
                 raise SchedulerError(
                     f"Slurm lists no task {task_id!r} of this user's services; a task id is "
@@ -236,8 +249,8 @@ class SlurmScheduler:
         if left:
             raise refusal(done, f"tasks {', '.join(ids)} were not cancelled")
 
-    def _cancel_seconds(self, rows: Sequence[Row], wanted: set[str]) -> None:
-        names = {job_name(i.tag): array for array in wanted if (i := self._intent(array))}
+    def _cancel_seconds(self, rows: Sequence[Row], wanted: Sequence[str]) -> None:
+        names = {job_name(i.tag): array for array in wanted if (i := self._view.intent(array))}
         seconds = {
             row.array
             for row in rows
@@ -250,23 +263,6 @@ class SlurmScheduler:
             except (SchedulerError, SchedulerUnavailable) as fault:
                 # The next look tries again; what was seen is right all the same.
                 _log.warning("could not cancel it", array=array, why=str(fault))
-
-    def _intent(self, array: str) -> Intent | None:
-        if array not in self._intents:
-            self._intents |= self._submissions.by_array()
-        return self._intents.get(array)
-
-    def _is_ours(self, row: Row) -> bool:
-        intent = self._intent(row.array)
-        if intent is None:
-            return row.name.startswith(JOB_NAME_PREFIX)
-        return row.name == job_name(intent.tag)
-
-    def _first_incarnation(self, row: Row) -> int:
-        if (intent := self._intent(row.array)) is not None:
-            return intent.first_incarnation
-        said = parse_comment(row.comment)
-        return 1 if said is None else said[1]
 
     def _constraint(self, hosts: int) -> str:
         if hosts == 1 or "[" in self._options.constraint:

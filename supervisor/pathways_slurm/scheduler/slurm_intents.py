@@ -12,8 +12,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pathways_slurm.files import make_private_dir, write_atomic
@@ -30,17 +30,44 @@ class Intent:
     Attributes:
         tag: Its name.
         first_incarnation: Of its tasks.
+        indices: Of its tasks.
+        log_dir: Of its tasks.
         written: Unix time before sbatch was started.
         array_id: Of the array, once it is known to exist.
         answering_since: While it is not known whether Slurm took the array: Unix time since when
             Slurm has answered every look, and shown none; 0 if the last look failed.
+        withdrawn: Index and Unix time of each task that was cancelled before it first started:
+            Slurm keeps no record of such a task.
     """
 
     tag: str
     first_incarnation: int
+    indices: tuple[int, ...]
+    log_dir: str
     written: float
     array_id: str = ""
     answering_since: float = 0.0
+    withdrawn: tuple[tuple[int, float], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "Intent":
+        """Reads what ``format`` wrote. Raises ValueError."""
+        try:
+            fields = json.loads(text)
+            fields["indices"] = tuple(fields["indices"])
+            fields["withdrawn"] = tuple((index, since) for index, since in fields["withdrawn"])
+            return cls(**fields)
+        except (KeyError, TypeError) as fault:
+            raise ValueError(f"no record of a submission: {text[:80]!r}") from fault
+
+    def format(self) -> str:
+        """For the file."""
+        return json.dumps(asdict(self)) + "\n"
+
+    def with_withdrawn(self, indices: Iterable[int], now: float) -> "Intent":
+        """The same, knowing that these tasks will never run."""
+        added = tuple((i, now) for i in sorted(set(indices) - dict(self.withdrawn).keys()))
+        return replace(self, withdrawn=(*self.withdrawn, *added))
 
 
 class IntentStore:
@@ -60,15 +87,12 @@ class IntentStore:
             text = self._path(tag, "json").read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        try:
-            return Intent(**json.loads(text))
-        except TypeError as fault:
-            raise ValueError(f"{self._path(tag, 'json')} is no record of a submission") from fault
+        return Intent.parse(text)
 
     def write(self, intent: Intent) -> None:
         """Replaces the intent of its tag. Raises OSError."""
         make_private_dir(self._directory)
-        write_atomic(self._path(intent.tag, "json"), json.dumps(asdict(intent)) + "\n")
+        write_atomic(self._path(intent.tag, "json"), intent.format())
 
     def remove(self, tag: str) -> None:
         """Of a submission that Slurm turned down. Raises OSError."""

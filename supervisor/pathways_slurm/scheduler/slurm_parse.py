@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pathways_slurm.scheduler.base import Node, Task
+from pathways_slurm.scheduler.slurm_ends import HostEnd
 from pathways_slurm.states import TaskState, task_state
 
 # Name and comment last: they may hold the separator. Size 0 means whole values.
@@ -42,7 +43,7 @@ _ROW = re.compile(r"\d[^|]*\|(?:\d+|N/A|)\|(?:\d+|N/A|)\|[A-Z_]+\|")
 _NO_VALUE = frozenset({"", "N/A", "NONE", "None", "(null)", "Unknown", "n/a"})
 
 BEGIN_TIME = "BeginTime"
-# Reasons that the last run left behind: a task requeued after it shows them for a second or so.
+# Reasons that the last run left behind: a requeued task shows them for a second or so.
 _OF_AN_END = frozenset(
     {"NonZeroExitCode", "JobLaunchFailure", "NodeDown", "TimeLimit", "SystemFailure", "OutOfMemory"}
 )
@@ -79,6 +80,15 @@ class Row:
     nodes: str
     comment: str
     name: str
+
+    @property
+    def may_begin(self) -> float:
+        """When a requeued task can start at the earliest without being killed.
+
+        Slurm's nodes turn down a job's credential of the second in which its last run was ended
+        ("Job credential revoked"), or of an earlier one; a requeue happens in that second or later.
+        """
+        return self.submitted + 1.0
 
     @property
     def waits_to_begin(self) -> bool:
@@ -120,7 +130,10 @@ def _row(record: str) -> Row:
     reason = "" if reason in _NO_VALUE else reason
     if state is TaskState.PENDING and _HELD.search(reason):
         state = TaskState.HELD
-    elif state is TaskState.PENDING and reason in _OF_AN_END:
+    elif state is TaskState.PENDING and (
+        reason in _OF_AN_END or (not reason and started > submitted)
+    ):
+        # Slurm's scheduler has not looked at it since it was requeued.
         reason = BEGIN_TIME
     return Row(
         id=id_,
@@ -151,6 +164,11 @@ def parse_time(text: str) -> float:
     return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
 
 
+def format_time(seconds: float) -> str:
+    """A time as Slurm reads it where times are in UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
 def parse_exit(text: str) -> tuple[int | None, int | None]:
     """Exit code and signal of an ended run, one of them None.
 
@@ -171,15 +189,23 @@ def parse_exit(text: str) -> tuple[int | None, int | None]:
     return code, None
 
 
-def task_of(row: Row, index: int, nodes: tuple[Node, ...], first_incarnation: int) -> Task:
-    """The task that a row tells of."""
+def task_of(
+    row: Row,
+    index: int,
+    nodes: tuple[Node, ...],
+    first_incarnation: int,
+    end: HostEnd | None = None,
+) -> Task:
+    """The task that a row tells of; ``end`` is how its last run did, where more is known of it."""
     code, number = parse_exit(row.exit_status) if row.state.ended else (None, None)
+    if end is not None:
+        code, number = end.code, end.signal
     pending = row.state in (TaskState.PENDING, TaskState.HELD)
     return Task(
         id=row.id,
         index=index,
         state=row.state,
-        reason=_reason(row, code, number),
+        reason=str(end) if end is not None else _reason(row, code, number),
         restarts=row.restarts,
         incarnation=first_incarnation + row.restarts,
         exit_code=code,

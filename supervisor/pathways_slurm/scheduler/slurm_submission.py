@@ -10,11 +10,9 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-
-import structlog
 
 from pathways_slurm.files import make_private_dir
 from pathways_slurm.scheduler.base import ArraySpec, SchedulerError, SchedulerUnavailable
@@ -33,8 +31,6 @@ from pathways_slurm.scheduler.spec_checks import (
     program_faults,
     text_faults,
 )
-
-_log = structlog.get_logger()
 
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 # Between an sbatch that was killed before it said anything and the next.
@@ -111,6 +107,17 @@ class Submissions:
         with _files():
             return self._intents.by_array()
 
+    def withdraw(self, array_id: str, indices: Collection[int], timeout_s: float) -> None:
+        """Notes that tasks which never ran were cancelled, of which Slurm keeps no record.
+
+        Raises:
+            SchedulerUnavailable: It could not be noted.
+        """
+        with _files(), self._intents.locked(timeout_s):
+            intent = self._intents.by_array().get(array_id)
+            if intent is not None:
+                self._intents.write(intent.with_withdrawn(indices, time.time()))
+
     def _known(
         self, tag: str, look: Callable[[], tuple[Row, ...]], patience_s: float = 0.0
     ) -> str | None:
@@ -174,7 +181,13 @@ class Submissions:
             answer_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
         )
         with os.fdopen(descriptor, "wb") as output:
-            intent = Intent(spec.tag, spec.first_incarnation, time.time())
+            intent = Intent(
+                tag=spec.tag,
+                first_incarnation=spec.first_incarnation,
+                indices=tuple(sorted(spec.indices)),
+                log_dir=str(spec.log_dir.absolute()),
+                written=time.time(),
+            )
             self._intents.write(intent)
             done = self._client.run(
                 argv, job_environment(spec, environment), output=output, keep=[lock]
