@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PYTHON_FOLDERS = ("supervisor", "emulator", "elastic", "scripts", "tests", "docs", "benchmarks")
+_PYTHON_FOLDERS = (
+    *("supervisor", "emulator", "elastic", "slurm"),
+    *("scripts", "tests", "docs", "benchmarks"),
+)
 _SHELL_FOLDERS = ("scripts", "tests", "enroot", "slurm", ".ci", "docs")
 
 

@@ -59,7 +59,8 @@ def reserved(network: str | None, nodes: int) -> Iterator[Addresses]:
         first = controller_port(candidate)
         with contextlib.ExitStack() as stack:
             try:
-                _bind(stack, "0.0.0.0", first + _BLOCK - 1)
+                # Listening: another one bound to it would be let in otherwise.
+                _bind(stack, "0.0.0.0", first + _BLOCK - 1).listen(1)
                 with contextlib.ExitStack() as probes:
                     for port in range(first, first + 1 + nodes):
                         _bind(probes, "0.0.0.0", port)
@@ -81,7 +82,7 @@ def reserved(network: str | None, nodes: int) -> Iterator[Addresses]:
     )
 
 
-def _bind(stack: contextlib.ExitStack, address: str, port: int) -> None:
+def _bind(stack: contextlib.ExitStack, address: str, port: int) -> socket.socket:
     probe = stack.enter_context(socket.socket())
     # As the daemons do it: connections of a cluster that has ended don't keep its ports.
     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -90,3 +91,4 @@ def _bind(stack: contextlib.ExitStack, address: str, port: int) -> None:
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0, "an error")
         raise AddressError(f"binding {address}:{port} gave {name}") from error
+    return probe

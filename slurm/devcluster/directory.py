@@ -117,7 +117,7 @@ class Directory:
             fields: dict[str, Any] = json.loads((self.path / _RECORD).read_text())
             options = fields.pop("options")
             return Record(Options(directory=self.path, **options), **fields)
-        except (OSError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
 
     def write_record(self, record: Record) -> None:

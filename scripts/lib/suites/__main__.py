@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.rule import Rule
 
-from suites import declaration, needs, process, report, selection
-from suites.outcome import Counts, ExitCode, Result, State, exit_code, judge, minutes
+from suites import declaration, install, needs, ordinary, process, report, selection
+from suites.outcome import Counts, Ended, ExitCode, Result, State, exit_code, judge, minutes
 
 _ROOT = Path(__file__).resolve().parents[3]
 _SUITES = Path("tests/suites.toml")
@@ -79,7 +79,7 @@ def _run(chosen: selection.Selection, out: Console) -> list[Result]:
         suite, required = selected.suite, selected.required
         if any(result.state is State.INTERRUPTED for result in results):
             results.append(Result(suite, State.NOT_REACHED, required))
-        elif (reason := needs.lacking(suite.needs)) is not None:
+        elif (reason := _lacking(suite, required=required, out=out)) is not None:
             counts = Counts(failed=1 if required else 0)
             results.append(Result(suite, State.COULD_NOT, required, counts=counts, notes=(reason,)))
         elif suite.tests is not None and not suite.tests.is_dir():
@@ -89,13 +89,40 @@ def _run(chosen: selection.Selection, out: Console) -> list[Result]:
             )
         else:
             out.print(Rule(f"{suite.name}: {suite.about} (budget {minutes(suite.budget_s)})"))
-            ended = process.run(
-                _command(selected, chosen.options),
-                cwd=_ROOT,
-                limit_s=suite.budget_s * (1 if required else _HANG_FACTOR),
-            )
+            try:
+                ended = _run_one(selected, chosen.options)
+            except ordinary.UserError as error:
+                counts = Counts(failed=1)
+                results.append(
+                    Result(suite, State.FAILED, required, counts=counts, notes=(str(error),))
+                )
+                continue
             results.append(judge(suite, ended, required=required, narrowed=chosen.narrowed))
     return results
+
+
+def _lacking(suite: declaration.Suite, *, required: bool, out: Console) -> str | None:
+    """Why the suite can't run here. For one that is required, root installs what it lacks."""
+    reason = needs.lacking(suite.needs)
+    if reason is None or not required or os.geteuid() != 0:
+        return reason
+    packages = [package for need in suite.needs for package in needs.PACKAGES.get(need, ())]
+    if not packages:
+        return reason
+    out.print(f"{suite.name}: {reason}; installing them")
+    problem = install.install(packages)
+    return needs.lacking(suite.needs) if problem is None else f"{reason} ({problem})"
+
+
+def _run_one(selected: selection.Selected, options: Sequence[str]) -> Ended:
+    suite = selected.suite
+    command, uid = _command(selected, options), None
+    if suite.ordinary_user and os.geteuid() == 0:
+        # Before the suite's time starts: the first set-up takes a minute.
+        uid = ordinary.prepare(_ROOT)
+        command = ordinary.command(_ROOT, ["-P", "-m", "pytest", *options, *selected.paths])
+    limit_s = suite.budget_s * (1 if selected.required else _HANG_FACTOR)
+    return process.run(command, cwd=_ROOT, limit_s=limit_s, uid=uid)
 
 
 def _command(selected: selection.Selected, options: Sequence[str]) -> list[str]:

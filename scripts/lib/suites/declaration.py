@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_KEYS = frozenset({"about", "tests", "program", "minutes", "needs"})
+_KEYS = frozenset({"about", "tests", "program", "minutes", "needs", "ordinary_user"})
 
 
 class DeclarationError(ValueError):
@@ -21,7 +21,7 @@ class Suite:
 
     ``tests`` is the directory of its pytest tests; ``program``, the Python file that runs a suite
     which is not pytest's; ``budget_s``, the seconds it may take; ``needs``, what it needs of the
-    machine, as named in needs.py.
+    machine, as named in needs.py; ``ordinary_user``, that root runs it as another user.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Suite:
     tests: Path | None = None
     program: Path | None = None
     needs: tuple[str, ...] = ()
+    ordinary_user: bool = False
 
 
 def load(file: Path, root: Path, known_needs: Collection[str]) -> tuple[Suite, ...]:
@@ -66,6 +67,12 @@ def _suite(name: str, table: Any, root: Path, known_needs: Collection[str]) -> S
             f"suite {name}: unknown needs {', '.join(unknown)}; "
             f"valid are {', '.join(sorted(known_needs))}"
         )
+    ordinary_user = table.get("ordinary_user", False)
+    if not isinstance(ordinary_user, bool) or (ordinary_user and tests is None):
+        raise DeclarationError(
+            f"suite {name}: ordinary_user must be true or false, and goes with tests only, "
+            f"got {ordinary_user!r}"
+        )
     return Suite(
         name=name,
         about=str(table.get("about", "")),
@@ -73,4 +80,5 @@ def _suite(name: str, table: Any, root: Path, known_needs: Collection[str]) -> S
         tests=None if tests is None else root / tests,
         program=None if program is None else root / program,
         needs=tuple(needs),
+        ordinary_user=ordinary_user,
     )

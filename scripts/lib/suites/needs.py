@@ -4,12 +4,20 @@
 
 import errno
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Callable, Iterable
 
 # Far from the networks that services and tests use.
 _PROBE_ADDRESS = "127.203.0.113"
+
+# What a Slurm on one machine consists of, and the Debian packages that have it.
+_SLURM_PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
+_SLURM_PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+
+# An ordinary user's PATH often lacks the directories of daemons.
+_DAEMON_DIRECTORIES = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def linux() -> str | None:
@@ -34,10 +42,26 @@ def loopback_networks() -> str | None:
     return None
 
 
+def slurm() -> str | None:
+    """The programs of a Slurm cluster."""
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_DAEMON_DIRECTORIES])
+    missing = [name for name in _SLURM_PROGRAMS if shutil.which(name, path=path) is None]
+    if not missing:
+        return None
+    return (
+        f"needs {', '.join(missing)}; as root: "
+        f"apt-get install --no-install-recommends {' '.join(_SLURM_PACKAGES)}"
+    )
+
+
 NEEDS: dict[str, Callable[[], str | None]] = {
     "linux": linux,
     "loopback-networks": loopback_networks,
+    "slurm": slurm,
 }
+
+# Need → the Debian packages that meet it.
+PACKAGES: dict[str, tuple[str, ...]] = {"slurm": _SLURM_PACKAGES}
 
 
 def lacking(needs: Iterable[str]) -> str | None:

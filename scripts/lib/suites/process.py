@@ -28,8 +28,10 @@ _GONE_S = 10.0
 _POLL_S = 0.1
 
 
-def run(command: Sequence[str], *, cwd: Path, limit_s: float) -> Ended:
+def run(command: Sequence[str], *, cwd: Path, limit_s: float, uid: int | None = None) -> Ended:
     """Runs a suite's command with ``--junit-xml FILE`` appended, for at most ``limit_s`` seconds.
+
+    ``uid``, if given, is the user that the command will have become when it writes that file.
 
     A KeyboardInterrupt stops the suite and is reported as ``interrupted``; a second one while it
     stops kills it.
@@ -39,6 +41,8 @@ def run(command: Sequence[str], *, cwd: Path, limit_s: float) -> Ended:
     environment[_MARK] = mark
     with tempfile.TemporaryDirectory(prefix="suite-") as scratch:
         report = Path(scratch) / "junit.xml"
+        if uid is not None:
+            os.chown(scratch, uid, -1)
         started = time.monotonic()
         # A session of its own: Ctrl-C on the terminal comes to this process alone, which then ends
         # the suite once and in order.

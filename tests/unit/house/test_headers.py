@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDERS = ("supervisor", "emulator", "elastic", "scripts", "tests", "docs", "benchmarks", ".ci")
+FOLDERS = (
+    *("supervisor", "emulator", "elastic", "slurm"),
+    *("scripts", "tests", "docs", "benchmarks", ".ci"),
+)
 LINES = (
     "# SPDX-FileCopyrightText: The pathways-slurm authors",
     "# SPDX-License-Identifier: Apache-2.0",

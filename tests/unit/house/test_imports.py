@@ -20,6 +20,8 @@ RULES = {
     "supervisor": ("supervisor", frozenset[str]()),
     "emulator": ("emulator", frozenset({"pathways_slurm.topology"})),
     "elastic": ("elastic", frozenset({"pathways_slurm.cluster_env", "pathways_slurm.notices"})),
+    # A cluster to run on: it knows nothing of the service.
+    "slurm": ("slurm", frozenset({"pathways_slurm.topology", "pathways_slurm.files"})),
     # A user's program, and the demo that plays the user: they have the elastic library, and the
     # supervisor only through its command.
     "examples": ("docs", frozenset({"pathways_elastic"})),

@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""A cluster for all tests that leave it as they found it, and helpers to act on it."""
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from slurm.devcluster import lifecycle
+from slurm.devcluster.cluster import DevCluster
+from slurm.devcluster.options import Options
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+LIVE = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING")
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One task or job in the queue."""
+
+    id: str
+    state: str
+    reason: str
+    restarts: int
+    nodes: str
+
+
+class Jobs:
+    """What one test has submitted. Its scripts and logs are in ``directory``."""
+
+    def __init__(self, cluster: DevCluster, directory: Path) -> None:
+        self.cluster = cluster
+        self.directory = directory
+        self._ids: list[str] = []
+
+    def submit(self, script: str, *options: str) -> str:
+        """Submits a batch script and returns the job's id."""
+        path = self.directory / f"job-{len(self._ids)}.sh"
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        argv = ["sbatch", "--parsable", "--open-mode=append", f"--chdir={self.directory}"]
+        done = self.cluster.run(*argv, "--output=%x.log", *options, path)
+        self._ids.append(done.stdout.strip())
+        return self._ids[-1]
+
+    def rows(self, job: str) -> list[Row]:
+        """The job's tasks, or the job itself."""
+        columns = "JobArrayID:0|,State:0|,Reason:0|,RestartCnt:0|,NodeList:0|"
+        done = self.cluster.run("squeue", "-h", "-r", "-t", "all", "-j", job, "-O", columns)
+        rows = [line.split("|")[:5] for line in done.stdout.splitlines()]
+        return [
+            Row(name.strip(), state, reason, int(restarts), nodes)
+            for name, state, reason, restarts, nodes in rows
+        ]
+
+    def wait(self, job: str, what: str, wanted: Callable[[Row], bool]) -> list[Row]:
+        """The rows as soon as every one is as wanted."""
+        return until(
+            lambda: rows if all(map(wanted, rows := self.rows(job))) else [], f"{job} {what}"
+        )
+
+    def running(self, job: str) -> list[Row]:
+        return self.wait(job, "runs", lambda row: row.state == "RUNNING")
+
+    def log(self, script: int = 0) -> str:
+        path = self.directory / f"job-{script}.sh.log"
+        return path.read_text() if path.exists() else ""
+
+    def end(self) -> None:
+        for job in self._ids:
+            self.cluster.run("scancel", "--signal=KILL", "--full", job, check=False)
+            self.cluster.run("scancel", job, check=False)
+        for job in self._ids:
+            self.wait(job, "ends", lambda row: row.state not in LIVE)
+
+
+def until[T](look: Callable[[], T], what: str, timeout_s: float = 40.0) -> T:
+    """The first true value that ``look`` returns; fails the test after ``timeout_s``."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := look()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what}")
+        time.sleep(0.05)
+    return value
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """For a cluster, which is ended after the test; pytest's name is too long for its sockets."""
+    with tempfile.TemporaryDirectory(prefix="devcluster-") as path:
+        yield Path(path) / "c"
+        lifecycle.down(Path(path) / "c")
+
+
+@pytest.fixture(scope="session")
+def shared() -> Iterator[DevCluster]:
+    """Two slices of two nodes; a requeued task waits for 5 s."""
+    with tempfile.TemporaryDirectory(prefix="devcluster-") as path:
+        options = Options(Path(path) / "c", slices=2, cred_expire_s=5, kill_wait_s=2)
+        with DevCluster(options) as cluster:
+            yield cluster
+
+
+@pytest.fixture
+def jobs(shared: DevCluster, tmp_path: Path) -> Iterator[Jobs]:
+    submitted = Jobs(shared, tmp_path)
+    yield submitted
+    submitted.end()
+    shared.wait_for_states(
+        lambda states: bool(states) and set(states.values()) <= {"idle", "idle~"}, timeout_s=40.0
+    )
