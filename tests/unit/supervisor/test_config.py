@@ -15,6 +15,7 @@ from pathways_slurm.config import (
     settings_warnings,
 )
 from pathways_slurm.scheduler.local_view import slice_node
+from pathways_slurm.scheduler.slurm_options import SlurmOptions
 
 GOOD = {
     "HOME": "/home/ann",
@@ -90,6 +91,48 @@ def test_extra_arguments_are_split_as_a_shell_would() -> None:
     assert settings.rm_extra_args == ("--a=1", "--b=x y", "--c")
 
 
+def test_what_a_cluster_asks_for_becomes_options_of_its_jobs() -> None:
+    assert load().slurm_options == SlurmOptions()
+    assert load().slurm_timeout_s == 15
+    settings = load(
+        PATHWAYS_SLURM_PARTITION="tpu,tpu-low",
+        PATHWAYS_SLURM_ACCOUNT="lab",
+        PATHWAYS_SLURM_QOS="high",
+        PATHWAYS_SLURM_RESERVATION="mine",
+        PATHWAYS_SLURM_CONSTRAINT="[a|b]",
+        PATHWAYS_SLURM_SLICE_FEATURES="slice*",
+        PATHWAYS_SLURM_GRES="tpu:4",
+        PATHWAYS_SLURM_TIME_LIMIT="2-12:30",
+        PATHWAYS_SLURM_EXTRA_ARGS="--nice=5 '--mail-user=a b'",
+        PATHWAYS_SERVICE_ADDRESS="10.0.0.1",
+    )
+    assert settings.slurm_options == SlurmOptions(
+        partition="tpu,tpu-low",
+        account="lab",
+        qos="high",
+        reservation="mine",
+        constraint="[a|b]",
+        slice_features="slice*",
+        gres="tpu:4",
+        time_limit="2-12:30",
+        extra_args=("--nice=5", "--mail-user=a b"),
+    )
+    assert settings.service_address == "10.0.0.1"
+
+
+@pytest.mark.parametrize("limit", ["90", "1:30", "36:00:00", "2-0", "2-12:30", "2-12:30:15"])
+def test_time_limits_in_every_form_of_sbatch(limit: str) -> None:
+    assert load(PATHWAYS_SLURM_TIME_LIMIT=limit).slurm_options.time_limit == limit
+
+
+@pytest.mark.parametrize("word", ["--array=0", "--job-name=x", "--output=/tmp/x", "--wrap=x"])
+def test_options_by_which_tasks_are_found_stay_the_services_own(word: str) -> None:
+    faults = faults_of(GOOD | {"PATHWAYS_SLURM_EXTRA_ARGS": f"--nice=1 {word}"})
+    assert faults["PATHWAYS_SLURM_EXTRA_ARGS"].problem == (
+        f"has the word {word!r}, an option that the service sets itself"
+    )
+
+
 def test_chips_per_host_makes_one_host_of_two() -> None:
     assert load(PATHWAYS_CHIPS_PER_HOST="8").topology.instance_type == "tpuv6e1t:2x4"
 
@@ -136,6 +179,17 @@ def test_everything_wrong_is_said_at_once() -> None:
             "PATHWAYS_RESTART_WINDOW_S": "0",
             "PATHWAYS_SLICE_RESTART_BUDGET": "1.5",
             "PATHWAYS_SLICE_RESTART_WINDOW_S": "inf",
+            "PATHWAYS_SLURM_PARTITION": "tpu low",
+            "PATHWAYS_SLURM_ACCOUNT": "a\tb",
+            "PATHWAYS_SLURM_QOS": "a b",
+            "PATHWAYS_SLURM_RESERVATION": "a b",
+            "PATHWAYS_SLURM_CONSTRAINT": "[a | b]",
+            "PATHWAYS_SLURM_SLICE_FEATURES": "a b",
+            "PATHWAYS_SLURM_GRES": "tpu: 4",
+            "PATHWAYS_SLURM_TIME_LIMIT": "a day",
+            "PATHWAYS_SLURM_EXTRA_ARGS": "-p other",
+            "PATHWAYS_SLURM_TIMEOUT_S": "0",
+            "PATHWAYS_SERVICE_ADDRESS": "grpc://10.0.0.1",
         }
     )
     # All settings there are, and in the order of the table.
@@ -169,6 +223,17 @@ def test_everything_wrong_is_said_at_once() -> None:
         "PATHWAYS_RESTART_WINDOW_S": "is too small",
         "PATHWAYS_SLICE_RESTART_BUDGET": "is not a whole number",
         "PATHWAYS_SLICE_RESTART_WINDOW_S": "is not a number of seconds",
+        "PATHWAYS_SLURM_PARTITION": "has a space or a control character",
+        "PATHWAYS_SLURM_ACCOUNT": "has a space or a control character",
+        "PATHWAYS_SLURM_QOS": "has a space or a control character",
+        "PATHWAYS_SLURM_RESERVATION": "has a space or a control character",
+        "PATHWAYS_SLURM_CONSTRAINT": "has a space or a control character",
+        "PATHWAYS_SLURM_SLICE_FEATURES": "has a space or a control character",
+        "PATHWAYS_SLURM_GRES": "has a space or a control character",
+        "PATHWAYS_SLURM_TIME_LIMIT": "is not a time limit",
+        "PATHWAYS_SLURM_EXTRA_ARGS": ("has the word '-p', which is not of the form --option=value"),
+        "PATHWAYS_SLURM_TIMEOUT_S": "is too small",
+        "PATHWAYS_SERVICE_ADDRESS": "is neither an IPv4 address nor a host name",
     }
     assert str(faults["TPU_TYPE"]) == (
         "TPU_TYPE='v7x' is not a known TPU type. Valid: v4, v5e, v5p, v6e, tpu7x. Default: v6e."
