@@ -78,7 +78,11 @@ class Jobs:
             self.wait(job, "ends", lambda row: row.state not in LIVE)
 
 
-def until[T](look: Callable[[], T], what: str, timeout_s: float = 40.0) -> T:
+# Slurm looks only every 30 s whether the nodes of a job are up that it had to boot.
+PATIENCE_S = 60.0
+
+
+def until[T](look: Callable[[], T], what: str, timeout_s: float = PATIENCE_S) -> T:
     """The first true value that ``look`` returns; fails the test after ``timeout_s``."""
     deadline = time.monotonic() + timeout_s
     while not (value := look()):
@@ -110,6 +114,8 @@ def jobs(shared: DevCluster, tmp_path: Path) -> Iterator[Jobs]:
     submitted = Jobs(shared, tmp_path)
     yield submitted
     submitted.end()
+    rest = {"idle", "idle~"}
     shared.wait_for_states(
-        lambda states: bool(states) and set(states.values()) <= {"idle", "idle~"}, timeout_s=40.0
+        lambda states: bool(states) and set(states.values()) <= rest,
+        timeout_s=PATIENCE_S,
     )

@@ -3,7 +3,7 @@
 """What is done to a cluster: nodes and slurmctld that die, hang and come back."""
 
 from slurm.devcluster.cluster import DevCluster
-from tests.slurm.devcluster.conftest import Jobs, until
+from tests.slurm.devcluster.conftest import PATIENCE_S, Jobs, until
 
 SLEEP = "srun --nodes=2 --ntasks-per-node=1 sleep 600"
 
@@ -21,7 +21,9 @@ def test_power_down_force_ends_a_node_and_a_job_brings_it_back(jobs: Jobs) -> No
     cluster.run("scontrol", "update", f"nodename={one},{other}", "state=power_down_force")
     until(lambda: not cluster.processes(one) + cluster.processes(other), "both nodes are off")
     until(lambda: jobs.rows(job)[0].restarts == 1, "the task is requeued")
-    cluster.wait_for_states(lambda states: {states.get(one), states.get(other)} == {"idle~"}, 40.0)
+    cluster.wait_for_states(
+        lambda states: {states.get(one), states.get(other)} == {"idle~"}, PATIENCE_S
+    )
     again = jobs.submit(SLEEP, "--partition=tpu", "--nodes=2", f"--nodelist={one},{other}")
     jobs.running(again)
     assert {one, other} <= cluster.pids.keys()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from suites import install, ordinary
 from suites.declaration import DeclarationError, Suite, load
 from suites.needs import NEEDS, lacking
 from suites.outcome import (
@@ -85,6 +86,15 @@ class TestDeclaration:
     def test_a_fault_is_named(self, tmp_path: Path, text: str, message: str) -> None:
         with pytest.raises(DeclarationError, match=message):
             self.load(tmp_path, text)
+
+    def test_only_tests_can_be_run_as_another_user(self, tmp_path: Path) -> None:
+        (suite,) = self.load(tmp_path, '[a]\ntests = "t"\nminutes = 1\nordinary_user = true\n')
+        assert suite.ordinary_user
+        (suite,) = self.load(tmp_path, '[a]\ntests = "t"\nminutes = 1\n')
+        assert not suite.ordinary_user
+        for wrong in ('tests = "t"\nordinary_user = "yes"', 'program = "p"\nordinary_user = true'):
+            with pytest.raises(DeclarationError, match="ordinary_user must be true or false"):
+                self.load(tmp_path, f"[a]\nminutes = 1\n{wrong}\n")
 
     def test_the_suites_of_this_project_fit_into_50_minutes(self) -> None:
         suites = load(ROOT / "tests/suites.toml", ROOT, NEEDS)
@@ -262,3 +272,38 @@ def test_the_first_need_that_is_lacking_is_the_reason(monkeypatch: pytest.Monkey
     monkeypatch.setitem(NEEDS, "sun", lambda: "no sun")
     assert lacking(["air", "moon", "sun"]) == "no moon"
     assert lacking(["air"]) is None
+
+
+def test_the_users_command_has_paths_of_its_own_checkout() -> None:
+    command = ordinary.command(
+        Path("/c"), ["-m", "pytest", "-x", "/c/tests/slurm/a.py::b", "/else"]
+    )
+    assert command == [
+        *("/c/scripts/lib/ordinary.sh", ".venv/bin/python"),
+        *("-m", "pytest", "-x", "tests/slurm/a.py::b", "/else"),
+    ]
+
+
+class TestInstalling:
+    def fake(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> Path:
+        program, log = tmp_path / "apt-get", tmp_path / "log"
+        program.write_text(f'#!/bin/sh\necho "$DEBIAN_FRONTEND $*" >>{log}\n{script}\n')
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+        return log
+
+    def test_nothing_but_the_packages(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        log = self.fake(tmp_path, monkeypatch, "")
+        assert install.install(["munge", "slurmd"]) is None
+        assert log.read_text().splitlines() == [
+            "noninteractive update -q",
+            "noninteractive install -q -y --no-install-recommends munge slurmd",
+        ]
+
+    def test_what_apt_says_is_passed_on(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.fake(tmp_path, monkeypatch, "echo no network >&2; exit 100")
+        assert install.install(["munge"]) == "apt-get update -q failed: no network"
