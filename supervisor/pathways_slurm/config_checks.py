@@ -54,7 +54,6 @@ def unavailable(settings: "Settings", at_fault: Set[str]) -> Iterator[Finding]:
     choices = {
         "PATHWAYS_RUNTIME": (settings.runtime, "emulator"),
         "PATHWAYS_CONTAINER": (settings.container, "none"),
-        "PATHWAYS_SCHEDULER": (settings.scheduler, "local"),
     }
     for variable, (choice, available) in choices.items():
         if variable not in at_fault and choice != available:

@@ -200,7 +200,8 @@ class _Draft:
             self.notes.append(Note(Reason.ClusterEnvPublished, words))
 
     def check_hope(self) -> None:
-        """Fails the service when MIN_SLICES can no longer be reached by itself."""
+        """Fails the service when MIN_SLICES can no longer be reached, by itself or in time."""
+        self._check_start_time()
         gone = {
             i: s.reason
             for i, s in sorted(self.memory.slices.items())
@@ -212,6 +213,17 @@ class _Draft:
             words += f" MIN_SLICES={self.rules.min_slices} ("
             words += "; ".join(f"slice {i}: {reason}" for i, reason in gone.items()) + ")"
             self.failure = Note(Reason.BudgetExhausted, words)
+
+    def _check_start_time(self) -> None:
+        limit = self.rules.start_timeout_s
+        starting = self.memory.phase is ServicePhase.STARTING and not self.seen.published
+        if limit is None or not starting or self.now - self.memory.since < limit:
+            return
+        ready = len(ready_slices(self.memory))
+        words = f"not ready {self.now - self.memory.since:.0f} s after the start"
+        words += f" (PATHWAYS_START_TIMEOUT_S={limit:g}): {ready} of {self.rules.max_slices} slices"
+        words += f" are, and {self.rules.min_slices} must be"
+        self.failure = self.failure or Note(Reason.BudgetExhausted, words)
 
     def decide_phase(self) -> None:
         """What a user reads of the service as a whole."""

@@ -35,6 +35,7 @@ class Rules:
         missing_grace_s: How long a task may be absent from the scheduler's answers before its
             slice is submitted again.
         tick_s: Longest time between two looks.
+        start_timeout_s: Time to become ready for the first time; None for any.
     """
 
     min_slices: int
@@ -43,6 +44,7 @@ class Rules:
     slice_budget: tuple[int, float] = (10, 600.0)
     missing_grace_s: float = 30.0
     tick_s: float = 1.0
+    start_timeout_s: float | None = None
 
 
 # ---------------------------------------------------------------- observation

@@ -81,6 +81,11 @@ class ServicePaths:
         """The local scheduler's directory."""
         return self.state / "local"
 
+    @property
+    def slurm_arrays(self) -> Path:
+        """The Slurm scheduler's notes of its submissions."""
+        return self.state / "slurm"
+
     def component_status(self, component: str) -> Path:
         """Written by the component's guard."""
         return self.state / f"{component}.json"

@@ -32,22 +32,36 @@ def load_checked_settings(environ: Mapping[str, str]) -> Settings:
     return settings
 
 
-def preflight(settings: Settings, at_fault: Set[str] = frozenset()) -> list[Fault]:
+def preflight(
+    settings: Settings, at_fault: Set[str] = frozenset(), *, service_address: str | None = None
+) -> list[Fault]:
     """Everything on this machine that would keep a service with these settings from starting.
 
     Leaves nothing behind.
 
     Args:
         settings: To check.
+        service_address: Where RM and proxy will bind, once that is known; a local service's always
+            is.
         at_fault: Variables whose settings are not what the user meant; nothing that depends on
             them is checked.
     """
-    return [
+    if service_address is None and settings.scheduler == "local":
+        service_address = service_node(settings.local_network).address
+    faults = [
         fault
         for variables, check in _CHECKS.items()
         if at_fault.isdisjoint(variables)
         for fault in check(settings)
     ]
+    ports = {"PATHWAYS_PROXY_PORT": settings.proxy_port, "PATHWAYS_RM_PORT": settings.rm_port}
+    for variable, port in ports.items():
+        unknown = {variable, "PATHWAYS_SCHEDULER", "PATHWAYS_LOCAL_NETWORK"} & at_fault
+        if service_address is None or unknown:
+            continue
+        if (problem := _unbindable(service_address, port)) is not None:
+            faults.append(setting_fault(variable, str(port), problem))
+    return in_order(faults)
 
 
 def _home(settings: Settings) -> Iterator[Fault]:
@@ -85,21 +99,6 @@ def _programs(settings: Settings) -> Iterator[Fault]:
             )
 
 
-def _proxy_port(settings: Settings) -> Iterator[Fault]:
-    yield from _service_port(settings, "PATHWAYS_PROXY_PORT", settings.proxy_port)
-
-
-def _rm_port(settings: Settings) -> Iterator[Fault]:
-    yield from _service_port(settings, "PATHWAYS_RM_PORT", settings.rm_port)
-
-
-def _service_port(settings: Settings, variable: str, port: int) -> Iterator[Fault]:
-    if settings.scheduler == "local":
-        problem = _unbindable(service_node(settings.local_network).address, port)
-        if problem is not None:
-            yield setting_fault(variable, str(port), problem)
-
-
 def _worker_ports(settings: Settings) -> Iterator[Fault]:
     if settings.scheduler != "local":
         return
@@ -135,8 +134,6 @@ _CHECKS: Mapping[tuple[str, ...], Callable[[Settings], Iterator[Fault]]] = {
     ("PATHWAYS_HOME", "PATHWAYS_NAME"): _home,
     ("GCS_BUCKET",): _scratch,
     ("PATHWAYS_RUNTIME", "PATHWAYS_CONTAINER"): _programs,
-    ("PATHWAYS_SCHEDULER", "PATHWAYS_LOCAL_NETWORK", "PATHWAYS_PROXY_PORT"): _proxy_port,
-    ("PATHWAYS_SCHEDULER", "PATHWAYS_LOCAL_NETWORK", "PATHWAYS_RM_PORT"): _rm_port,
     (
         "PATHWAYS_SCHEDULER",
         "PATHWAYS_LOCAL_NETWORK",

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Puts a service together from its settings, or from the record of a run that must be ended."""
 
-import ipaddress
 import time
 import uuid
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ import structlog
 from pathways_slurm import cluster_env, launch
 from pathways_slurm.component import ComponentProcess
 from pathways_slurm.config import Settings
+from pathways_slurm.decide_stop import EXIT_STOPPED
 from pathways_slurm.events import EventLog, Reason
 from pathways_slurm.execute import Executor, Launch
 from pathways_slurm.faults import SettingsError
@@ -22,8 +22,8 @@ from pathways_slurm.paths import ServicePaths
 from pathways_slurm.preflight import preflight
 from pathways_slurm.probe import Endpoint
 from pathways_slurm.processes import ProcessIdentity, open_pidfd
-from pathways_slurm.scheduler.base import Scheduler
-from pathways_slurm.scheduler.local import LocalScheduler
+from pathways_slurm.scheduler.base import Node, Scheduler, SchedulerUnavailable
+from pathways_slurm.schedulers import make_scheduler, scheduler_of_record
 from pathways_slurm.service import Service
 from pathways_slurm.states import ServicePhase
 from pathways_slurm.status import StatusFile, describe
@@ -34,6 +34,9 @@ _log = structlog.get_logger()
 
 # From SIGTERM to SIGKILL of RM and proxy, which keep nothing that they would have to save.
 _GRACE_S = 5.0
+
+# Between two questions to a scheduler that does not answer at the start.
+_ASK_AGAIN_S = 2.0
 
 _OVER = (ServicePhase.STOPPED, ServicePhase.FAILED)
 
@@ -50,30 +53,50 @@ def supervise(settings: Settings, root: ProcessIdentity) -> int:
         AlreadyRunning: Another supervisor runs this service.
         RecordError: The record on disk can't be read.
         SettingsError: This machine can't serve the settings: ports in use, and the like.
+        SchedulerError: The scheduler can't tell where this machine is reached.
     """
     paths = settings.paths
     with service_lock(paths.lock), Wakeup(open_pidfd(root)) as wakeup:
         record = load_record(paths.record)
+        if record is not None and record.memory.phase not in _OVER and record.root != root:
+            code = _end(paths, record, wakeup, "its supervisor is gone and a new service starts")
+            if code != EXIT_STOPPED:
+                # What may be left of it would be in the way of the new one, or meet it.
+                return code
+            record = None
+        scheduler = make_scheduler(settings)
+        node = _service_node(scheduler, wakeup)
+        if node is None:
+            return EXIT_STOPPED
         if record is not None and record.memory.phase not in _OVER:
-            if record.root == root:
-                words = f"a new supervisor goes on with run {record.memory.run_id}"
-                EventLog(paths.events).append(Note(Reason.SupervisorAdopted, words))
-                return _start(settings, paths, record).run(wakeup)
-            _end(paths, record, wakeup, "its supervisor is gone and a new service starts")
-        # Only now: an earlier run held the ports that this one needs.
-        if faults := preflight(settings):
-            raise SettingsError(faults)
-        paths.cluster_env.unlink(missing_ok=True)
-        record = RunRecord(
-            memory=Memory(run_id=uuid.uuid4().hex[:12], since=time.time()),
-            root=root,
-            scheduler=settings.scheduler,
-            network=str(settings.local_network),
-        )
-        words = f"run {record.memory.run_id} starts: {settings.max_slices} slices of "
-        words += f"{settings.tpu_type} {settings.slice_shape}, at least {settings.min_slices}"
-        EventLog(paths.events).append(Note(Reason.ServiceStarting, words))
-        return _start(settings, paths, record).run(wakeup)
+            words = f"a new supervisor goes on with run {record.memory.run_id}"
+            EventLog(paths.events).append(Note(Reason.SupervisorAdopted, words))
+        else:
+            record = _begin(settings, root, node)
+        return _start(settings, record, scheduler, node).run(wakeup)
+
+
+def _service_node(scheduler: Scheduler, wakeup: Wakeup) -> Node | None:
+    """This machine as the slices reach it; None if the service is asked to end meanwhile."""
+    while not wakeup.stop_reason:
+        try:
+            return scheduler.service_node()
+        except SchedulerUnavailable as error:
+            _log.warning("waiting for the scheduler", error=str(error))
+            wakeup.wait(_ASK_AGAIN_S)
+    return None
+
+
+def _begin(settings: Settings, root: ProcessIdentity, node: Node) -> RunRecord:
+    # Only now that no earlier run is left: it held the ports that this one needs.
+    if faults := preflight(settings, service_address=node.address):
+        raise SettingsError(faults)
+    settings.paths.cluster_env.unlink(missing_ok=True)
+    memory = Memory(run_id=uuid.uuid4().hex[:12], since=time.time())
+    words = f"run {memory.run_id} starts: {settings.max_slices} slices of "
+    words += f"{settings.tpu_type} {settings.slice_shape}, at least {settings.min_slices}"
+    EventLog(settings.paths.events).append(Note(Reason.ServiceStarting, words))
+    return RunRecord(memory, root, settings.scheduler, str(settings.local_network))
 
 
 def end_leftovers(paths: ServicePaths, reason: str) -> int:
@@ -96,19 +119,21 @@ def _end(paths: ServicePaths, record: RunRecord, wakeup: Wakeup, reason: str) ->
     _log.warning("ending an earlier run", run=record.memory.run_id, why=reason)
     # Only what is left of the run matters now; limits and ports do not.
     rules = Rules(min_slices=0, max_slices=1 + max(record.memory.slices, default=-1))
-    view = _View(paths, record, rules, {}, 0, None)
-    return view.service().run(wakeup, stop_reason=reason)
+    scheduler = scheduler_of_record(paths, record)
+    parts = _Parts(paths, record, rules, scheduler, {}, 0, None)
+    return parts.service().run(wakeup, stop_reason=reason)
 
 
-def _start(settings: Settings, paths: ServicePaths, record: RunRecord) -> Service:
+def _start(settings: Settings, record: RunRecord, scheduler: Scheduler, node: Node) -> Service:
     rules = Rules(
         min_slices=settings.min_slices,
         max_slices=settings.max_slices,
         component_budget=(settings.restart_budget, settings.restart_window_s),
         slice_budget=(settings.slice_restart_budget, settings.slice_restart_window_s),
         tick_s=settings.tick_s,
+        start_timeout_s=settings.start_timeout_s,
     )
-    host = _scheduler(paths, record).service_node().address
+    paths, host = settings.paths, node.address
     endpoints = {
         Component.RM: (host, settings.rm_port),
         Component.PROXY: (host, settings.proxy_port),
@@ -129,22 +154,22 @@ def _start(settings: Settings, paths: ServicePaths, record: RunRecord) -> Servic
             paths.cluster_env, cluster_env.ClusterEnv.of(settings, run_id, host)
         ),
     )
-    return _View(paths, record, rules, endpoints, settings.worker_port, how).service()
+    return _Parts(paths, record, rules, scheduler, endpoints, settings.worker_port, how).service()
 
 
 @dataclass(frozen=True)
-class _View:
+class _Parts:
     """What a service is made of."""
 
     paths: ServicePaths
     record: RunRecord
     rules: Rules
+    scheduler: Scheduler
     endpoints: Mapping[Component, Endpoint]
     worker_port: int
     launch: Launch | None
 
     def service(self) -> Service:
-        scheduler = _scheduler(self.paths, self.record)
         run_id = self.record.memory.run_id
         processes = {
             component: ComponentProcess(
@@ -172,9 +197,11 @@ class _View:
         return Service(
             rules=self.rules,
             memory=self.record.memory,
-            observer=Observer(scheduler, processes, self.endpoints, self.worker_port, published),
+            observer=Observer(
+                self.scheduler, processes, self.endpoints, self.worker_port, published
+            ),
             executor=Executor(
-                scheduler,
+                self.scheduler,
                 processes,
                 withdraw,
                 self.launch,
@@ -183,9 +210,3 @@ class _View:
             save=lambda memory: save_record(self.paths.record, replace(self.record, memory=memory)),
             show=show,
         )
-
-
-def _scheduler(paths: ServicePaths, record: RunRecord) -> Scheduler:
-    if record.scheduler == "local":
-        return LocalScheduler(paths.local_arrays, ipaddress.IPv4Network(record.network))
-    raise ValueError(f"no scheduler is called {record.scheduler!r}; valid: local")

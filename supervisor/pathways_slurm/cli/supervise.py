@@ -30,6 +30,7 @@ def command() -> None:
     from pathways_slurm.faults import SettingsError
     from pathways_slurm.logs import log_to
     from pathways_slurm.processes import identify
+    from pathways_slurm.scheduler.base import SchedulerError
     from pathways_slurm.store import AlreadyRunning, RecordError
     from pathways_slurm.supervise import supervise
 
@@ -45,7 +46,7 @@ def command() -> None:
         fail_usage(map(str, error.faults))
     except AlreadyRunning as error:
         fail(str(error), EXIT_BUSY)
-    except RecordError as error:
+    except (RecordError, SchedulerError) as error:
         fail(str(error), EXIT_FAILED)
     except Exception:
         structlog.get_logger().exception("the supervisor has failed by an error of its own")

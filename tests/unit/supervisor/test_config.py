@@ -280,12 +280,6 @@ def test_everything_wrong_is_said_at_once() -> None:
             "a shape of at most 254 hosts with PATHWAYS_SCHEDULER=local",
         ),
         (
-            {"PATHWAYS_SCHEDULER": "slurm"},
-            "PATHWAYS_SCHEDULER",
-            "is not available in this version",
-            "local",
-        ),
-        (
             {"PATHWAYS_CONTAINER": "enroot"},
             "PATHWAYS_CONTAINER",
             "is not available in this version",

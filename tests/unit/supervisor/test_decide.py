@@ -276,6 +276,25 @@ def test_the_service_fails_when_too_few_slices_can_still_come() -> None:
     assert world.memory.phase is ServicePhase.FAILED
 
 
+def test_a_service_that_is_not_ready_in_time_fails_and_says_what_was_missing() -> None:
+    world = World(replace(RULES, start_timeout_s=60.0))
+    world.memory = Memory("run", since=world.now)
+    waiting = seen(*map(running, range(3)), answering=frozenset({0}))
+    assert world.look(waiting, 1.0).memory.phase is ServicePhase.STARTING
+    assert world.look(waiting, 50.0).memory.phase is ServicePhase.STARTING
+    plan = world.look(waiting, 10.0)
+    assert plan.memory.phase is ServicePhase.STOPPING
+    assert "PATHWAYS_START_TIMEOUT_S=60): 1 of 3 slices are, and 2 must be" in plan.memory.reason
+
+
+def test_the_time_to_start_is_over_once_it_has_started() -> None:
+    world = World(replace(RULES, start_timeout_s=60.0))
+    world.memory = Memory("run", since=world.now)
+    view = world.ready()
+    plan = world.look(replace(view, answering=frozenset({0})), 1000.0)
+    assert plan.memory.phase is ServicePhase.DEGRADED
+
+
 def test_a_silent_scheduler_changes_nothing_and_is_said_once() -> None:
     world = World()
     view = world.ready()

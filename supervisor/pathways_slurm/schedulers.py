@@ -1,0 +1,49 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which scheduler runs a service's slices."""
+
+import ipaddress
+from typing import TYPE_CHECKING
+
+from pathways_slurm.paths import ServicePaths
+from pathways_slurm.scheduler.base import Scheduler
+
+if TYPE_CHECKING:
+    from pathways_slurm.config import Settings
+    from pathways_slurm.store import RunRecord
+
+
+def make_scheduler(settings: "Settings") -> Scheduler:
+    """The scheduler that the settings ask for."""
+    if settings.scheduler == "local":
+        return _local(settings.paths, str(settings.local_network))
+    from pathways_slurm.scheduler.slurm import SlurmScheduler
+
+    return SlurmScheduler(
+        settings.paths.slurm_arrays,
+        settings.slurm_options,
+        service_address=settings.service_address,
+        timeout_s=settings.slurm_timeout_s,
+    )
+
+
+def scheduler_of_record(paths: ServicePaths, record: "RunRecord") -> Scheduler:
+    """The scheduler of a run that is only to be ended, so that no setting of it is needed.
+
+    Raises:
+        ValueError: The record names a scheduler that does not exist.
+    """
+    if record.scheduler == "local":
+        return _local(paths, record.network)
+    if record.scheduler == "slurm":
+        from pathways_slurm.scheduler.slurm import SlurmScheduler
+        from pathways_slurm.scheduler.slurm_options import SlurmOptions
+
+        return SlurmScheduler(paths.slurm_arrays, SlurmOptions())
+    raise ValueError(f"no scheduler is called {record.scheduler!r}; valid: local, slurm")
+
+
+def _local(paths: ServicePaths, network: str) -> Scheduler:
+    from pathways_slurm.scheduler.local import LocalScheduler
+
+    return LocalScheduler(paths.local_arrays, ipaddress.IPv4Network(network))
