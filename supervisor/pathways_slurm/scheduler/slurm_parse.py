@@ -127,7 +127,8 @@ def _row(record: str) -> Row:
     id_, array, index, word, reason, restarts, status, *times, nodes = fields[:-1]
     submitted, started, ended, preempted = map(parse_time, times)
     state = task_state(word)
-    reason = "" if reason in _NO_VALUE else reason
+    # A cancelled task's reason is still what it waited for.
+    reason = "" if reason in _NO_VALUE or state is TaskState.CANCELLED else reason
     if state is TaskState.PENDING and _HELD.search(reason):
         state = TaskState.HELD
     elif state is TaskState.PENDING and (

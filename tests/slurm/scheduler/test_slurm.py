@@ -1,0 +1,322 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""What only the Slurm scheduler promises."""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import IO
+
+import pytest
+from slurm.devcluster.cluster import DevCluster
+from tests.slurm.scheduler.harness import SlurmHarness
+
+from pathways_slurm.scheduler.base import ArraySpec, SchedulerError, SchedulerUnavailable, Task
+from pathways_slurm.scheduler.slurm import SlurmScheduler
+from pathways_slurm.scheduler.slurm_command import Completed, run_command
+from pathways_slurm.scheduler.slurm_options import SlurmOptions
+from pathways_slurm.states import TaskState
+
+SLICES = 4
+
+
+class Meddler:
+    """Runs commands as ever, but for the first sbatch: ``before`` it, ``after`` it, its answer."""
+
+    def __init__(self, cluster: DevCluster) -> None:
+        self.cluster = cluster
+        self.submissions = 0
+        self.hang = False
+        self.lose_answer = False
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        timeout_s: float,
+        *,
+        output: IO[bytes] | None = None,
+        keep: Collection[int] = (),
+    ) -> Completed:
+        if Path(argv[0]).name != "sbatch":
+            return run_command(argv, environment, timeout_s, output=output, keep=keep)
+        self.submissions += 1
+        if self.submissions > 1:
+            return run_command(argv, environment, timeout_s, output=output, keep=keep)
+        if self.hang:
+            self.cluster.hang_slurmctld()
+        done = run_command(argv, environment, timeout_s, output=output, keep=keep)
+        if self.lose_answer:
+            assert output is not None
+            output.truncate(0)
+            return replace(done, code=None)
+        return done
+
+
+def meddled(harness: SlurmHarness, meddler: Meddler, timeout_s: float = 15.0) -> SlurmScheduler:
+    """A scheduler whose commands ``meddler`` runs."""
+    return SlurmScheduler(
+        harness.notes,
+        SlurmOptions(partition=harness.partition),
+        timeout_s=timeout_s,
+        settle_s=2.0,
+        environment={**os.environ, "SLURM_CONF": str(harness.cluster.conf)},
+        runner=meddler,
+    )
+
+
+def submitted(harness: SlurmHarness, scheduler: SlurmScheduler, spec: ArraySpec) -> str:
+    """The array, once the scheduler knows that there is one."""
+
+    def attempt() -> str:
+        try:
+            return scheduler.submit(spec)
+        except SchedulerUnavailable:
+            return ""
+
+    return harness.until(attempt, f"{spec.tag} is submitted")
+
+
+class TestASubmissionWithoutAnAnswer:
+    def test_that_slurm_takes_later_is_adopted(
+        self, harness: SlurmHarness, cluster: DevCluster
+    ) -> None:
+        spec = harness.spec(slices=2)
+        meddler = Meddler(cluster)
+        meddler.hang = True
+        scheduler = meddled(harness, meddler, timeout_s=1.0)
+        try:
+            with pytest.raises(SchedulerUnavailable, match="sbatch gave no answer within 1 s"):
+                scheduler.submit(spec)
+            for verb in (scheduler.find, harness.slurm_factory(timeout_s=1.0)().find):
+                with pytest.raises(SchedulerUnavailable):
+                    verb(spec.tag)
+        finally:
+            cluster.resume_slurmctld()
+        array = submitted(harness, harness.slurm_factory()(), spec)
+        harness.running(array)
+        assert meddler.submissions == 1
+        assert harness.arrays(spec.tag) == {array}
+        assert len(harness.reports()) == 2
+
+    def test_that_was_taken_at_once_is_found_by_its_name(
+        self, harness: SlurmHarness, cluster: DevCluster
+    ) -> None:
+        spec = harness.spec(slices=2)
+        meddler = Meddler(cluster)
+        meddler.lose_answer = True
+        scheduler = meddled(harness, meddler)
+        with pytest.raises(SchedulerUnavailable):
+            scheduler.submit(spec)
+        (array,) = harness.arrays(spec.tag)
+        assert scheduler.find(spec.tag) == array
+        assert scheduler.submit(spec) == array
+        assert meddler.submissions == 1
+        harness.running(array)
+
+    def test_that_never_arrived_is_made_again(
+        self, harness: SlurmHarness, cluster: DevCluster
+    ) -> None:
+        spec = harness.spec()
+        cluster.stop_slurmctld()
+        try:
+            with pytest.raises(SchedulerUnavailable):
+                harness.slurm_factory(timeout_s=3.0)().submit(spec)
+        finally:
+            cluster.start_slurmctld()
+        array = submitted(harness, harness.slurm_factory()(), spec)
+        harness.running(array)
+        assert harness.arrays(spec.tag) == {array}
+
+    def test_a_second_array_of_the_same_tag_is_cancelled(self, harness: SlurmHarness) -> None:
+        spec = harness.spec()
+        scheduler = harness.scheduler()
+        first = scheduler.submit(spec)
+        harness.running(first)
+        second = harness.slurm(
+            "sbatch",
+            "--parsable",
+            f"--job-name=pathways-{spec.tag}",
+            "--partition=tpu",
+            "--array=0",
+            "--output=/dev/null",
+            "--wrap=sleep 100",
+        ).strip()
+        before = scheduler.tasks([first])
+        state = ["squeue", "-h", "-t", "all", "-j", second, "-O", "State:0"]
+        harness.until(lambda: harness.slurm(*state).strip() == "CANCELLED", "it is cancelled")
+        assert scheduler.tasks([first]) == before
+        assert scheduler.find(spec.tag) == first
+
+
+class TestSlurmctldAway:
+    def test_is_no_loss(self, harness: SlurmHarness, cluster: DevCluster) -> None:
+        array = harness.scheduler().submit(harness.spec(slices=2, hosts=2))
+        scheduler = harness.slurm_factory(timeout_s=1.0)()
+        before = harness.running(array)
+        for away, back in (
+            (cluster.hang_slurmctld, cluster.resume_slurmctld),
+            (cluster.stop_slurmctld, cluster.start_slurmctld),
+        ):
+            away()
+            try:
+                for look in (
+                    lambda: scheduler.tasks([array]),
+                    lambda: scheduler.requeue(f"{array}_0"),
+                    lambda: scheduler.release(f"{array}_0"),
+                    lambda: scheduler.cancel([f"{array}_0"]),
+                    lambda: scheduler.find("no-such-tag"),
+                ):
+                    with pytest.raises(SchedulerUnavailable):
+                        look()
+            finally:
+                back()
+            assert harness.running(array) == before
+        assert len(harness.reports()) == 4
+
+
+class TestTasksThatNeverRan:
+    def pending(self, harness: SlurmHarness) -> tuple[str, list[int]]:
+        """An array of two slices more than there are, and the indices that have to wait."""
+        array = harness.scheduler().submit(harness.spec(slices=SLICES + 2, hosts=2))
+
+        def look() -> list[Task]:
+            tasks = harness.scheduler().tasks([array])
+            waiting = [t for t in tasks if t.state is TaskState.PENDING and t.reason == "Resources"]
+            others = [t for t in tasks if t.state is TaskState.RUNNING]
+            return waiting if (len(waiting), len(others)) == (2, SLICES) else []
+
+        tasks = harness.until(look, "all slices but two run")
+        assert [(task.nodes, task.restarts) for task in tasks] == [((), 0)] * 2
+        return array, [task.index for task in tasks]
+
+    def test_are_cancelled_when_a_user_cancels_them(self, harness: SlurmHarness) -> None:
+        array, waiting = self.pending(harness)
+        scheduler = harness.scheduler()
+        scheduler.tasks([array])
+        # Slurm keeps a record of the last task that waits, and of no other.
+        for index in waiting:
+            harness.slurm("scancel", f"{array}_{index}")
+            for sight in (scheduler, harness.scheduler()):
+                tasks = {task.index: task for task in sight.tasks([array])}
+                assert tasks[index].state is TaskState.CANCELLED
+                assert len(tasks) == SLICES + 2
+            with pytest.raises(SchedulerError):
+                scheduler.requeue(f"{array}_{index}")
+
+    def test_are_cancelled_when_the_service_cancels_them(self, harness: SlurmHarness) -> None:
+        array, waiting = self.pending(harness)
+        for index in waiting:
+            harness.scheduler().cancel([f"{array}_{index}"])
+            assert harness.task(f"{array}_{index}").state is TaskState.CANCELLED
+
+
+class TestHeldTasks:
+    def test_are_shown_and_can_be_released(self, harness: SlurmHarness) -> None:
+        scheduler = harness.scheduler()
+        array = scheduler.submit(harness.spec())
+        harness.running(array)
+        harness.slurm("scontrol", "requeuehold", f"{array}_0")
+        task = harness.until(
+            lambda: t if (t := harness.task(f"{array}_0")).state is TaskState.HELD else None,
+            "the task is held",
+        )
+        assert task is not None
+        assert "held" in task.reason.lower()
+        scheduler.requeue(task.id)
+        assert harness.task(task.id).state is TaskState.HELD
+        scheduler.release(task.id)
+        harness.rerun(task.id, 2)
+
+
+class TestWhereAndWhat:
+    def test_nodes_have_slurms_addresses(self, harness: SlurmHarness, cluster: DevCluster) -> None:
+        array = harness.scheduler().submit(harness.spec(slices=SLICES, hosts=2))
+        for task in harness.running(array).values():
+            known = [cluster.node(node.name) for node in task.nodes]
+            assert [node.address for node in task.nodes] == [node.address for node in known]
+            # One task, one slice.
+            assert len({node.slice_index for node in known}) == 1
+
+    def test_service_node_within_a_job(self, harness: SlurmHarness, cluster: DevCluster) -> None:
+        cpu = cluster.nodes[0]
+        environment = {
+            **os.environ,
+            "SLURM_CONF": str(cluster.conf),
+            "SLURMD_NODENAME": cpu.name,
+        }
+        scheduler = SlurmScheduler(harness.notes, SlurmOptions(), environment=environment)
+        assert (scheduler.service_node().name, scheduler.service_node().address) == (
+            cpu.name,
+            cpu.address,
+        )
+
+    def test_who_ended_a_slice(self, harness: SlurmHarness) -> None:
+        array = harness.scheduler().submit(harness.spec(slices=2, hosts=2, mode="stubborn"))
+        harness.running(array)
+        # Its neighbour is killed a second later, with a greater exit code.
+        report = next(r for r in harness.live(1) if r.host == 1)
+        os.kill(report.pid, 12)
+        task = harness.ended(f"{array}_1")
+        assert (task.exit_code, task.signal) == (3, None)
+        assert task.reason == "host 1 exited with code 3"
+
+    def test_nothing_of_an_outer_job_reaches_the_slices(
+        self, harness: SlurmHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        leaking = {
+            "SLURM_NTASKS": "3",
+            "SLURM_NPROCS": "3",
+            "SLURM_MEM_PER_CPU": "7",
+            "SLURM_CPUS_PER_TASK": "2",
+            "SLURM_STEP_NODELIST": "cpu0",
+            "SBATCH_PARTITION": "cpu",
+            "SBATCH_EXPORT": "NONE",
+            "SQUEUE_FORMAT": "%i",
+            "PATHWAYS_HOST_INDEX": "7",
+            "PATHWAYS_NODE_NAMES": "elsewhere",
+        }
+        for name, value in leaking.items():
+            monkeypatch.setenv(name, value)
+        array = harness.scheduler().submit(harness.spec(hosts=2))
+        task = harness.running(array)[0]
+        assert [report.host for report in harness.reports()] == [0, 1]
+        for report in harness.reports():
+            assert report.env["PATHWAYS_HOST_INDEX"] == str(report.host)
+            assert report.env["PATHWAYS_NODE_NAMES"] == ",".join(n.name for n in task.nodes)
+            assert report.stdin == "/dev/null"
+            for name in ("SLURM_MEM_PER_CPU", "SBATCH_PARTITION", "SQUEUE_FORMAT"):
+                assert name not in report.env
+
+    def test_logs_are_private_and_tell_runs_apart(self, harness: SlurmHarness) -> None:
+        scheduler = harness.scheduler()
+        array = scheduler.submit(harness.spec(first_incarnation=4))
+        harness.running(array)
+        scheduler.requeue(f"{array}_0")
+        scheduler.release(f"{array}_0")
+        harness.rerun(f"{array}_0", 5)
+        directory = harness.log_dir / "slice-0"
+        assert directory.stat().st_mode & 0o777 == 0o700
+        for name in ("host-0.log", "batch.log"):
+            assert (directory / name).stat().st_mode & 0o777 == 0o600
+            text = (directory / name).read_text()
+            assert 0 <= text.index("incarnation 4") < text.index("incarnation 5")
+
+    @pytest.mark.parametrize("hosts", [3, 1000])
+    def test_slices_that_no_switch_has_are_refused(self, harness: SlurmHarness, hosts: int) -> None:
+        spec = replace(harness.spec(), hosts_per_task=hosts)
+        with pytest.raises(SchedulerError, match="PATHWAYS_SLURM_SLICE_FEATURES is not set"):
+            harness.scheduler().submit(spec)
+        assert harness.arrays(spec.tag) == set()
+
+    def test_slurms_own_words_for_a_refusal(self, harness: SlurmHarness) -> None:
+        scheduler = SlurmScheduler(
+            harness.notes,
+            SlurmOptions(partition="no-such"),
+            environment={**os.environ, "SLURM_CONF": str(harness.cluster.conf)},
+        )
+        spec = harness.spec()
+        with pytest.raises(SchedulerError, match="invalid partition specified: no-such"):
+            scheduler.submit(spec)
+        assert scheduler.find(spec.tag) is None
