@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `pathways-emulator serve` is going to run. Pure, but for a look at what is taken already."""
 
+import importlib.metadata
 import ipaddress
 import os
 import sys
@@ -111,8 +112,13 @@ def make(
         try:
             addresses.require_free(component.address)
         except OSError as error:
-            where = "--port" if component is plan.proxy else "--network"
-            faults.append(f"{where}: {error.strerror} (for the {component.name})")
+            if component is plan.proxy:
+                faults.append(f"--port: {error.strerror}")
+                continue
+            advice = "choose another --network, such as 127.8.0.0/16"
+            problem = str(error.strerror).partition(";")[0]
+            faults.append(f"--network: {problem} (for the {component.name}); {advice}")
+            break  # The others are most likely in use by the same service.
     return None if faults else plan
 
 
@@ -173,6 +179,11 @@ def _assemble(
         "JAX_BACKEND_TARGET": f"grpc://{proxy_at}",
         # Exactly "true": the client tries to authenticate for any other spelling, and hangs.
         "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
+        # The rest as in a service's cluster.env, so that what reads that reads this.
+        "PATHWAYS_RUN_ID": f"emulator-{os.getpid()}",
+        "PATHWAYS_NAME": "emulator",
+        "PATHWAYS_MIN_SLICES": str(slices),
+        "PATHWAYS_JAX_VERSION": importlib.metadata.version("jaxlib"),
         "PATHWAYS_TPU_TYPE": parsed.tpu_type,
         "PATHWAYS_SLICE_SHAPE": parsed.shape,
         "PATHWAYS_MAX_SLICES": str(slices),

@@ -41,7 +41,7 @@ class ClusterEnv:
     Attributes:
         run_id: Of the run that published this.
         name: Of the service.
-        home: PATHWAYS_HOME of the service.
+        home: PATHWAYS_HOME of the service; None for a runtime that has no service around it.
         proxy_address: ``ADDRESS:PORT`` that JAX connects to.
         rm_address: ``ADDRESS:PORT`` of the resource manager.
         tpu_type: Such as ``v6e``.
@@ -53,7 +53,7 @@ class ClusterEnv:
 
     run_id: str
     name: str
-    home: str
+    home: str | None
     proxy_address: str
     rm_address: str
     tpu_type: str
@@ -80,12 +80,11 @@ class ClusterEnv:
 
     def variables(self) -> dict[str, str]:
         """The environment variables that a program is given."""
-        known = {} if self.jax_version is None else {"PATHWAYS_JAX_VERSION": self.jax_version}
+        known = {"PATHWAYS_HOME": self.home, "PATHWAYS_JAX_VERSION": self.jax_version}
         return {
             "JAX_PLATFORMS": "proxy",
             "JAX_BACKEND_TARGET": f"grpc://{self.proxy_address}",
             "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
-            "PATHWAYS_HOME": self.home,
             "PATHWAYS_MAX_SLICES": str(self.max_slices),
             "PATHWAYS_MIN_SLICES": str(self.min_slices),
             "PATHWAYS_NAME": self.name,
@@ -93,7 +92,7 @@ class ClusterEnv:
             "PATHWAYS_RUN_ID": self.run_id,
             "PATHWAYS_SLICE_SHAPE": self.slice_shape,
             "PATHWAYS_TPU_TYPE": self.tpu_type,
-            **known,
+            **{name: value for name, value in known.items() if value is not None},
         }
 
     def render(self) -> str:
@@ -241,7 +240,7 @@ def _from_variables(path: Path, values: dict[str, str]) -> ClusterEnv:
     return ClusterEnv(
         run_id=required("PATHWAYS_RUN_ID"),
         name=required("PATHWAYS_NAME"),
-        home=required("PATHWAYS_HOME"),
+        home=values.get("PATHWAYS_HOME"),
         proxy_address=target.removeprefix("grpc://"),
         rm_address=required("PATHWAYS_RM_ADDRESS"),
         tpu_type=required("PATHWAYS_TPU_TYPE"),

@@ -166,7 +166,7 @@ def _transition(
     notes: list[Note] = []
     renewed = after.incarnation != before.incarnation
     if before.state is SliceState.READY and (after.state is not SliceState.READY or renewed):
-        cause = task.reason if renewed and task.reason else after.reason
+        cause = task.reason or after.reason
         if renewed and after.state in (SliceState.READY, SliceState.STARTING):
             cause = "it was restarted between two looks"
         notes.append(Note(Reason.SliceLost, f"{subject} lost: {cause}", subject))

@@ -13,10 +13,11 @@ from pathways_slurm.model import (
     Note,
     Observation,
     Plan,
+    SliceMemory,
     StopComponent,
     Withdraw,
 )
-from pathways_slurm.states import ServicePhase
+from pathways_slurm.states import ServicePhase, SliceState
 
 # Ending everything must not take longer; what is left then ends by lease.
 STOP_DEADLINE_S = 45.0
@@ -62,5 +63,12 @@ def decide_stop(memory: Memory, seen: Observation, now: float) -> Plan:
 def _finish(plan: Plan, memory: Memory, now: float, exit_code: int, words: str) -> Plan:
     phase = ServicePhase.STOPPED if exit_code == EXIT_STOPPED else ServicePhase.FAILED
     note = Note(Reason.ServiceStopped, f"service ended ({memory.reason}): {words}")
-    after = replace(memory, phase=phase, since=now)
+    slices = {index: _ended(kept, now) for index, kept in memory.slices.items()}
+    after = replace(memory, phase=phase, since=now, slices=slices)
     return replace(plan, memory=after, notes=(note,), exit_code=exit_code)
+
+
+def _ended(kept: SliceMemory, now: float) -> SliceMemory:
+    if kept.state in (SliceState.FAILED, SliceState.CANCELLED):
+        return kept  # ended earlier, for a reason of its own
+    return replace(kept, state=SliceState.ENDED, since=now, reason="ended with the service")

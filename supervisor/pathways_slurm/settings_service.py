@@ -61,11 +61,14 @@ class ServiceSettings(BaseModel):
     runtime: Literal["pathways", "emulator"] = setting(
         "PATHWAYS_RUNTIME",
         "What runs: Pathways' own images, or the emulator on CPUs",
-        "pathways, emulator",
+        "emulator (pathways comes in a later version)",
         default="emulator",
     )
     container: Literal["enroot", "none"] = setting(
-        "PATHWAYS_CONTAINER", "What the runtime runs in", "enroot, none", default="none"
+        "PATHWAYS_CONTAINER",
+        "What the runtime runs in",
+        "none (enroot comes in a later version)",
+        default="none",
     )
     scheduler: Literal["slurm", "local"] = setting(
         "PATHWAYS_SCHEDULER",

@@ -83,6 +83,7 @@ class SliceState(StrEnum):
     ENDING = "ENDING"  # its processes are going away
     FAILED = "FAILED"  # ended, and will not be started again by itself
     CANCELLED = "CANCELLED"  # ended by order of a user
+    ENDED = "ENDED"  # ended with the service
     UNKNOWN = "UNKNOWN"  # the scheduler does not answer, or says a word we do not know
 
 

@@ -13,9 +13,14 @@ from pathways_slurm.cli.common import EXIT_FAILED, fail, service_paths
 
 EXIT_NOT_FOUND = 127
 EXIT_NOT_EXECUTABLE = 126
+EXIT_INTERRUPTED = 130
 
 _LOOK_AGAIN_S = 0.2
 _SAY_AGAIN_S = 10.0
+_HINT = (
+    "'pathways-slurm status' shows it and 'pathways-slurm up' starts one; PATHWAYS_HOME and "
+    "PATHWAYS_NAME must be the same there as here"
+)
 
 
 @click.command(
@@ -38,15 +43,26 @@ def command(timeout: float | None, cluster_env: Path | None, argv: tuple[str, ..
     """Wait until the service can be used, then run COMMAND with its variables set.
 
     Signals are passed on to COMMAND. The exit code is COMMAND's own; 128+N if signal N ended it,
-    127 if it was not found, 126 if it can't be executed, 1 if the service did not come.
+    127 if it was not found, 126 if it can't be executed, 1 if the service did not come, 130 if
+    Ctrl-C ended the wait.
     """
     if not argv:
         raise click.UsageError("no COMMAND. Try: pathways-slurm run -- python train.py")
     from pathways_slurm.foreground import run_in_foreground
 
     path = cluster_env or service_paths().cluster_env
-    variables = _await(path, timeout)
-    environ = {**os.environ, **variables, "PATHWAYS_CLUSTER_ENV": str(path.absolute())}
+    try:
+        variables = _await(path, timeout)
+    except KeyboardInterrupt:
+        fail("interrupted while waiting for the service", EXIT_INTERRUPTED)
+    environ = {
+        # JAX's client warns of insecure credentials and ends with a stack trace that is none. A
+        # program that wants to see that sets the variable itself.
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        **os.environ,
+        **variables,
+        "PATHWAYS_CLUSTER_ENV": str(path.absolute()),
+    }
     try:
         code = run_in_foreground(argv, environ)
     except FileNotFoundError:
@@ -78,13 +94,10 @@ def _await(path: Path, timeout: float | None) -> dict[str, str]:
             why = f"{path} is there, but its IFRT proxy {found.proxy_address} does not answer"
         now = time.monotonic()
         if timeout is not None and now - began >= timeout:
-            fail(
-                f"no service after {timeout:g} s: {why}. 'pathways-slurm status' shows it, "
-                "'pathways-slurm up' starts one",
-                EXIT_FAILED,
-            )
+            fail(f"no service after {timeout:g} s: {why}. {_HINT}", EXIT_FAILED)
         if now - said >= _SAY_AGAIN_S:
+            first = said < began
             said = now
-            waited = f" ({now - began:.0f} s)" if now - began >= 1 else ""
-            click.echo(f"waiting for the service: {why}{waited}", err=True)
+            more = f". {_HINT}" if first else f" ({now - began:.0f} s)"
+            click.echo(f"waiting for the service: {why}{more}", err=True)
         time.sleep(_LOOK_AGAIN_S)

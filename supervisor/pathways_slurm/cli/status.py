@@ -40,7 +40,8 @@ def _show(status: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(highlight=False)
+    # A pipe has no width; its reader wants whole lines.
+    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
     console.print(f"service  [bold]{status['service']}[/bold]  {status['reason']}")
     for component, title in (("rm", "resource manager"), ("proxy", "IFRT proxy")):
         if component in status:
@@ -48,7 +49,9 @@ def _show(status: dict[str, Any]) -> None:
             console.print(f"{title}  {part['state']}  {part['address']}  {part['reason']}")
     if not status["slices"]:
         return
-    table = Table("slice", "state", "for", "run", "nodes", "reason", box=None, pad_edge=False)
+    table = Table(
+        "slice", "state", "for", "incarnation", "nodes", "reason", box=None, pad_edge=False
+    )
     for item in status["slices"]:
         table.add_row(
             str(item["index"]),

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from pathways_slurm.cli.common import fail_usage
+from pathways_slurm.cli.common import EXIT_USAGE, fail
 from pathways_slurm.topology import TPU_TYPES, TopologyError, slice_environment, topology_for
 
 
@@ -34,7 +34,7 @@ def command(
     try:
         topology = topology_for(tpu_type, shape, chips_per_host)
     except TopologyError as error:
-        fail_usage([str(error)])
+        fail(str(error), EXIT_USAGE)
     environment = slice_environment(topology, num_slices=num_slices, coordinator="RM_ADDRESS")
     if as_json:
         facts = {
