@@ -171,3 +171,4 @@ def test_all_taken_ports_are_told_at_once(cluster: Cluster) -> None:
     assert "cannot start, 2 faults" in served.text()
     assert f"--port: cannot listen on {PROXY}: another process listens there" in served.text()
     assert "(for the worker of slice 1 host 0)" in served.text()
+    assert "choose another --network" in served.text()

@@ -1,11 +1,14 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
+import importlib.metadata
+import os
 from pathlib import Path
 
 import pytest
 
 from pathways_emulator import env_file, flags, serve_plan, worker_environment
 from pathways_emulator.address import Address
+from pathways_slurm import cluster_env
 
 GOOD = {
     "slices": "2",
@@ -54,6 +57,10 @@ def test_the_variables_of_a_program() -> None:
     plan = serve_plan.make({**GOOD, "port": "29500"}, {}, [])
     assert plan is not None
     assert plan.variables == {
+        "PATHWAYS_RUN_ID": f"emulator-{os.getpid()}",
+        "PATHWAYS_NAME": "emulator",
+        "PATHWAYS_MIN_SLICES": "2",
+        "PATHWAYS_JAX_VERSION": importlib.metadata.version("jaxlib"),
         "JAX_PLATFORMS": "proxy",
         "JAX_BACKEND_TARGET": "grpc://127.62.0.1:29500",
         "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
@@ -62,6 +69,15 @@ def test_the_variables_of_a_program() -> None:
         "PATHWAYS_MAX_SLICES": "2",
         "PATHWAYS_RM_ADDRESS": "127.62.0.1:29001",
     }
+
+
+def test_what_reads_a_cluster_env_reads_the_env_file(tmp_path: Path) -> None:
+    plan = serve_plan.make(GOOD, {}, [])
+    assert plan is not None
+    path = tmp_path / "emulator.env"
+    env_file.write(path, plan.variables, "process 1 token")
+    found = cluster_env.read(path)
+    assert found.variables() == plan.variables
 
 
 def test_stale_variables_are_not_inherited() -> None:

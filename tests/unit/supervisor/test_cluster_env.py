@@ -57,7 +57,6 @@ def test_the_file(path: Path) -> None:
         "export JAX_PLATFORMS=proxy",
         "export JAX_BACKEND_TARGET=grpc://127.0.0.1:29000",
         "export IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS=true",
-        "export PATHWAYS_HOME=/home/ann/pathways",
         "export PATHWAYS_MAX_SLICES=3",
         "export PATHWAYS_MIN_SLICES=2",
         "export PATHWAYS_NAME=pathways",
@@ -65,6 +64,7 @@ def test_the_file(path: Path) -> None:
         "export PATHWAYS_RUN_ID=0123456789ab",
         "export PATHWAYS_SLICE_SHAPE=2x4",
         "export PATHWAYS_TPU_TYPE=v6e",
+        "export PATHWAYS_HOME=/home/ann/pathways",
         "export PATHWAYS_JAX_VERSION=0.12.0",
     ]
 
