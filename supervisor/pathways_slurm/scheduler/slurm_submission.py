@@ -107,7 +107,9 @@ class Submissions:
         with _files():
             return self._intents.by_array()
 
-    def withdraw(self, array_id: str, indices: Collection[int], timeout_s: float) -> None:
+    def withdraw(
+        self, array_id: str, indices: Collection[int], now: float, timeout_s: float
+    ) -> None:
         """Notes that tasks which never ran were cancelled, of which Slurm keeps no record.
 
         Raises:
@@ -116,7 +118,7 @@ class Submissions:
         with _files(), self._intents.locked(timeout_s):
             intent = self._intents.by_array().get(array_id)
             if intent is not None:
-                self._intents.write(intent.with_withdrawn(indices, time.time()))
+                self._intents.write(intent.with_withdrawn(indices, now))
 
     def _known(
         self, tag: str, look: Callable[[], tuple[Row, ...]], patience_s: float = 0.0

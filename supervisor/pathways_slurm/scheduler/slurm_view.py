@@ -8,6 +8,7 @@ all hosts of a task that failed. Both are told from the service's own files.
 
 import contextlib
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -104,7 +105,7 @@ class TaskView:
             SchedulerUnavailable: It could not be noted.
         """
         for array, indices in cancelled.items():
-            self._submissions.withdraw(array, indices, timeout_s)
+            self._submissions.withdraw(array, indices, time.time(), timeout_s)
 
     def _vanished(
         self, array: str, rows: Sequence[Row], missing: Sequence[int], now: float
@@ -124,7 +125,7 @@ class TaskView:
         if intent is not None and set(vanished) - dict(intent.withdrawn).keys():
             intent = intent.with_withdrawn(vanished, now)
             with contextlib.suppress(SchedulerUnavailable):  # the next look notes it
-                self._submissions.withdraw(array, vanished, 0.0)
+                self._submissions.withdraw(array, vanished, now, 0.0)
         return intent
 
     def _end(self, row: Row, index: int, first: int, intent: Intent | None) -> HostEnd | None:
