@@ -54,7 +54,7 @@ class Observer:
             answering=frozenset(index for index, group in hosts.items() if group <= answers),
             components={c: self._component(c, answers) for c in Component},
             published=self.published(),
-            stop_reason=stop_reason,
+            stop_reason=stop_reason or self.scheduler.eviction(),
             found=found,
         )
 

@@ -141,3 +141,10 @@ class Scheduler(Protocol):
 
     def power_down(self, nodes: Sequence[str]) -> bool:
         """Asks for these nodes to be re-created. False if this cluster or user cannot."""
+
+    def eviction(self) -> str:
+        """Why the service must end here, as of the last ``tasks``; "" while it need not.
+
+        A scheduler that runs the service itself may have given its machine up, and started the
+        service again elsewhere, without having reached its processes.
+        """

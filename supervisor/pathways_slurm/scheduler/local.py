@@ -158,6 +158,10 @@ class LocalScheduler:
                     store.log(f"task {index}: cancelled")
                     _tell(store, index)
 
+    def eviction(self) -> str:
+        """See the protocol. Nobody but the user starts a local service."""
+        return ""
+
     def power_down(self, nodes: Sequence[str]) -> bool:
         """False: nobody re-creates this machine."""
         del nodes

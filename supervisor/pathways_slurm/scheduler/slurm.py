@@ -40,6 +40,7 @@ from pathways_slurm.scheduler.slurm_parse import (
     parse_rows,
     parse_switches,
 )
+from pathways_slurm.scheduler.slurm_service_job import ServiceJob
 from pathways_slurm.scheduler.slurm_submission import Submissions
 from pathways_slurm.scheduler.slurm_view import TaskView, never_ran
 from pathways_slurm.states import TaskState
@@ -100,6 +101,8 @@ class SlurmScheduler:
             self._client, IntentStore(directory), options, _SCRIPT, settle_s
         )
         self._view = TaskView(self._submissions)
+        self._job = ServiceJob.of(self._environment)
+        self._eviction = ""
 
     def service_node(self) -> Node:
         """See the protocol. Raises SchedulerError if this machine's address can't be told."""
@@ -141,6 +144,7 @@ class SlurmScheduler:
             return ()
         rows = self._look()
         now = time.time()
+        self._eviction = self._job.eviction(rows) if self._job else ""
         wanted = sorted(set(array_ids))
         self._cancel_seconds(rows, wanted)
         found: list[Task] = []
@@ -199,6 +203,10 @@ class SlurmScheduler:
             if row.index is not None and never_ran(row):
                 waiting.setdefault(row.array, []).append(row.index)
         self._view.withdraw(waiting, self._client.timeout_s)
+
+    def eviction(self) -> str:
+        """See the protocol: what Slurm says of the job that this process belongs to."""
+        return self._eviction
 
     def power_down(self, nodes: Sequence[str]) -> bool:
         """False: changing a node's state takes rights that a user of the cluster has not."""
