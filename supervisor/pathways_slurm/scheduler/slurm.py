@@ -110,16 +110,7 @@ class SlurmScheduler:
         name = self._environment.get("SLURMD_NODENAME") or host.partition(".")[0]
         if self._service_address:
             return Node(name, self._service_address)
-        address = self._nodes.address(name)
-        if address is None:
-            try:
-                address = socket.gethostbyname(host)
-            except OSError as fault:
-                raise SchedulerError(
-                    f"this machine, {host}, is no node of the cluster, and its name has no "
-                    f"address ({fault}); set PATHWAYS_SERVICE_ADDRESS to the address at which "
-                    "the slices' nodes reach it"
-                ) from fault
+        address = self._nodes.address(name) or self._address_outside(host)
         return Node(name, address)
 
     def find(self, tag: str) -> str | None:
@@ -213,6 +204,24 @@ class SlurmScheduler:
         _log.info("nodes are not powered down: this needs an administrator", nodes=list(nodes))
         return False
 
+    def _address_outside(self, host: str) -> str:
+        """Of a machine that is no node of the cluster."""
+        try:
+            address = socket.gethostbyname(host)
+        except OSError as fault:
+            problem = f"its name has no address ({fault})"
+        else:
+            # Many distributions give a machine's own name a loopback address.
+            if not _is_loopback(address) or any(
+                _is_loopback(info.address) for info in self._nodes.infos()
+            ):
+                return address
+            problem = f"its name has the address {address} only, which no other machine reaches"
+        raise SchedulerError(
+            f"this machine, {host}, is no node of the cluster, and {problem}; set "
+            "PATHWAYS_SERVICE_ADDRESS to the address at which the slices' nodes reach it"
+        )
+
     def _look(self) -> tuple[Row, ...]:
         """All jobs of the user, ended ones included, as long as Slurm keeps them."""
         text = self._client.look(*SQUEUE)
@@ -287,3 +296,7 @@ class SlurmScheduler:
         done = self._client.order("scontrol", "show", "topology")
         switches = parse_switches(done.out) if done.code == 0 else {}
         return islands([frozenset(self._nodes.expand(nodes)) for nodes in switches.values()])
+
+
+def _is_loopback(address: str) -> bool:
+    return address.startswith("127.")

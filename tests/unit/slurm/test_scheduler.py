@@ -295,12 +295,20 @@ class TestServiceNode:
     def test_on_a_machine_outside_the_cluster(
         self, case: Case, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        case.slurm.answers["scontrol --oneliner show node"] = (1, "Node login not found")
+        case.slurm.answers = {
+            "scontrol --oneliner show node login": (1, "Node login not found"),
+            "scontrol --oneliner show node": (0, node("n0", "10.0.0.10")),
+        }
+        known = {"login.example": "10.1.1.1"}
         monkeypatch.setattr(socket, "gethostname", lambda: "login.example")
-        monkeypatch.setattr(
-            socket, "gethostbyname", lambda name: {"login.example": "10.1.1.1"}[name]
-        )
+        monkeypatch.setattr(socket, "gethostbyname", known.__getitem__)
         assert case.scheduler().service_node() == Node("login", "10.1.1.1")
+        known["login.example"] = "127.0.1.1"
+        with pytest.raises(SchedulerError, match=r"127\.0\.1\.1 only.*PATHWAYS_SERVICE_ADDRESS"):
+            case.scheduler().service_node()
+        # A whole cluster on one machine.
+        case.slurm.answers["scontrol --oneliner show node"] = (0, node("n0", "127.7.1.1"))
+        assert case.scheduler().service_node() == Node("login", "127.0.1.1")
 
         def fail(name: str) -> str:
             raise socket.gaierror(-2, f"Name {name} not known")
