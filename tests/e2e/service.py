@@ -157,6 +157,15 @@ class ServiceUnderTest:
         assert len(matching) == 1, f"{words}: {matching} of {self.processes()}"
         return matching[0]
 
+    def worker_on(self, address: str) -> int:
+        """The worker that is bound to ``address``, by its environment."""
+        variable = f"PATHWAYS_BIND_ADDRESS={address}".encode()
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                if variable in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                    return pid
+        raise AssertionError(f"no worker on {address}")
+
     def expect_nothing_left(self, within_s: float = 60.0) -> None:
         """Waits until no process of the service and no cluster.env is there."""
 
