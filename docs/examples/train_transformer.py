@@ -85,6 +85,7 @@ class Loop:
     steps: int
     checkpoint_dir: Path
     checkpoint_period: int
+    min_step_time: float = 0.0
     shield: sharded.Shield = contextlib.nullcontext
 
     def attempt(self, slices: sharded.Slices, returned: Callable[[], Set[int]]) -> None:
@@ -108,6 +109,7 @@ class Loop:
                     report.event("restore", step=step, slices=indices)
                     report.say(f"restored the checkpoint of step {step}")
                 while step < self.steps:
+                    due = time.monotonic() + self.min_step_time
                     state, loss = self.trainer.step(state, self.text, step, mesh)
                     step += 1
                     # Reading the loss waits for the step, and so finds out if a slice is gone.
@@ -119,6 +121,7 @@ class Loop:
                         checkpoints.wait()
                         report.say(f"slices {sorted(more)} are back")
                         raise ScaleUpSignalError
+                    time.sleep(max(0.0, due - time.monotonic()))
                 checkpoints.wait()
         except jax.errors.JaxRuntimeError as error:
             first_line = str(error).splitlines()[0]
@@ -189,6 +192,7 @@ def parse_options(argv: Sequence[str] | None, env: Mapping[str, str]) -> argpars
         help="wait for so many; PATHWAYS_MIN_SLICES if it is set",
     )
     add("--poll-interval", type=float, default=1.0, help="seconds between looks for slices")
+    add("--min-step-time", type=float, default=0.0, help="seconds that a step takes at least")
     add("--log-period", type=int, default=10, help="steps between lines of output")
     add("--metrics", type=Path, help="append what happens to this file, in JSON lines")
     options = parser.parse_args(argv)
@@ -209,6 +213,8 @@ def parse_options(argv: Sequence[str] | None, env: Mapping[str, str]) -> argpars
         faults.append(f"--dropout must be >= 0 and < 1, got {options.dropout}")
     if options.seed < 0:
         faults.append(f"--seed must be >= 0, got {options.seed}")
+    if not options.min_step_time >= 0:
+        faults.append(f"--min-step-time must be >= 0, got {options.min_step_time}")
     if not options.poll_interval > 0:
         faults.append(f"--poll-interval must be > 0, got {options.poll_interval}")
     if faults:
@@ -305,6 +311,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 steps=options.steps,
                 checkpoint_dir=directory.absolute(),
                 checkpoint_period=options.checkpoint_period,
+                min_step_time=options.min_step_time,
                 shield=stop.shield,
             )
             train(loop, options.min_slices, options.poll_interval)

@@ -140,6 +140,7 @@ def test_retries_in_place_run_out() -> None:
 
 def test_every_bad_option_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     bad = "--steps 0 --width 30 --dropout 1 --seed -1 --poll-interval 0 --min-slices x"
+    bad += " --min-step-time -1"
     with pytest.raises(SystemExit) as ended:
         program.parse_options(bad.split(), {})
     assert ended.value.code == 2
@@ -150,6 +151,7 @@ def test_every_bad_option_is_told_at_once(capsys: pytest.CaptureFixture[str]) ->
         "--dropout must be >= 0 and < 1, got 1.0",
         "--seed must be >= 0, got -1",
         "--poll-interval must be > 0, got 0.0",
+        "--min-step-time must be >= 0, got -1.0",
         "--min-slices must be an integer >= 1, got 'x'",
     ):
         assert fault in told
