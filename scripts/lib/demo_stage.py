@@ -3,37 +3,37 @@
 """What the demo acts on: a private service, a training program, and their end.
 
 Only public commands are used, as a user would. Everything of one demo is in a directory of its own
-and on a loopback network of its own, so that several can run at once.
+and on a loopback network of its own, so that several can run at once. What runs the slices is up to
+demo_local.py and demo_slurm.py.
 """
 
 import contextlib
 import ctypes
-import errno
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
+
+from demo_story import Check, Host, SliceView, Victim, slice_in
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = CHECKOUT / "docs" / "examples" / "train_transformer.py"
 COMMAND = Path(sys.executable).with_name("pathways-slurm")
-SERVICE_LOG = "up.log"
 TRAINING_LOG = "training.log"
 
-_RESERVATION_PORT = 28999
-_SERVICE_PORTS = (29000, 29001)
-_NETWORKS = range(64, 250)
+_LEAVING_S = 10.0
+_LOOK_AGAIN_S = 0.2
 # Of the caller's environment, what would make the demo another one than asked for.
-_DROPPED = ("IFRT_", "JAX_", "MEGASCALE_", "PATHWAYS_", "TPU_", "XLA_")
+_DROPPED = ("IFRT_", "JAX_", "MEGASCALE_", "PATHWAYS_", "PYTHONPATH", "TPU_", "XLA_")
 _PR_SET_PDEATHSIG = 1
 
 
@@ -43,38 +43,6 @@ class DemoError(Exception):
     def __init__(self, message: str, log: Path | None = None) -> None:
         super().__init__(message)
         self.log = log
-
-
-@contextlib.contextmanager
-def reserved_network() -> Iterator[str]:
-    """A loopback network 127.X.0.0/16 that nothing uses, kept from other demos meanwhile.
-
-    Yields:
-        The network, as PATHWAYS_LOCAL_NETWORK takes it.
-
-    Raises:
-        DemoError: Every network is in use.
-    """
-    for x in random.sample(_NETWORKS, len(_NETWORKS)):
-        with contextlib.ExitStack() as stack:
-            address = f"127.{x}.0.1"
-            try:
-                # This one stays bound: another demo that tries it goes on to the next network.
-                kept = stack.enter_context(socket.socket())
-                kept.bind((address, _RESERVATION_PORT))
-                for port in _SERVICE_PORTS:
-                    with socket.socket() as probe:
-                        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                        probe.bind((address, port))
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    raise DemoError(f"can't bind {address}: {error.strerror}") from error
-                continue
-            yield f"127.{x}.0.0/16"
-            return
-    raise DemoError(
-        f"no free network among 127.{_NETWORKS[0]}.0.0/16 .. 127.{_NETWORKS[-1]}.0.0/16"
-    )
 
 
 def clean_environment(caller: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, str]:
@@ -113,9 +81,17 @@ class Child:
             )
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def exit_code(self) -> int | None:
         """None while it runs."""
         return self._process.poll()
+
+    def ended(self) -> str | None:
+        """How it ended; None while it runs."""
+        return None if (code := self.exit_code) is None else f"ended with exit code {code}"
 
     def end(self, grace_s: float) -> None:
         """SIGTERM, and SIGKILL to all of its session after ``grace_s``. Fine if it has ended."""
@@ -128,84 +104,158 @@ class Child:
         self._process.wait()
 
 
-class Stage:
-    """One service in ``home`` and its training program. :meth:`clear` ends whatever there is."""
+class Process(Protocol):
+    """What a step waits for."""
+
+    @property
+    def log(self) -> Path:
+        """What it has written."""
+
+    def ended(self) -> str | None:
+        """How it ended by itself, such as "ended with exit code 1"; None while it runs."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that was started and is to be waited for.
+
+    Attributes:
+        what: Is waited for, such as "starting the service".
+        came: What to say when it has come about, such as "service up".
+        within_s: How long it may take.
+        done: Whether it has come about.
+        process: Must bring it about.
+    """
+
+    what: str
+    came: str
+    within_s: float
+    done: Callable[[], bool]
+    process: Process
+
+
+class Stage(ABC):
+    """One service in ``home`` and its training program. :meth:`clear` ends whatever there is.
+
+    Subclasses differ in what runs the slices.
+    """
+
+    all_down = "everything was brought down"
+    back_within_s = 0.0
+    """A slice may be away for so long; training must not be over by then. 0: it is fast enough."""
 
     def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
         self.home = home
         self.metrics = home / "metrics.jsonl"
         self.cluster_env = home / "cluster.env"
-        self._bucket = home / "bucket"
-        self._bucket.mkdir(mode=0o700)
+        self.service_log = home / "service.log"
+        bucket = home / "bucket"
+        bucket.mkdir(mode=0o700)
         self._env = clean_environment(
-            os.environ,
-            {**settings, "PATHWAYS_HOME": str(home), "GCS_BUCKET": str(self._bucket)},
+            os.environ, {**settings, "PATHWAYS_HOME": str(home), "GCS_BUCKET": str(bucket)}
         )
-        self.service: Child | None = None
         self.training: Child | None = None
 
-    def start_service(self) -> None:
-        self.service = Child([COMMAND, "up"], self._env, self.home / SERVICE_LOG)
+    @abstractmethod
+    def bring_up(self) -> Iterator[Step]:
+        """Brings the service up. Each step has to come about before the next is asked for.
+
+        Raises:
+            DemoError: Something can't be started.
+        """
 
     def start_training(self, options: Sequence[str]) -> None:
         argv: list[str | Path] = [COMMAND, "run", "--timeout", "60", "--", sys.executable, PROGRAM]
         argv += ["--checkpoint-dir", self.home / "checkpoints", "--metrics", self.metrics, *options]
         self.training = Child(argv, self._env, self.home / TRAINING_LOG)
 
-    def status(self) -> dict[str, Any]:
-        """What ``pathways-slurm status --json`` says.
+    def slice(self, index: int) -> SliceView | None:
+        """What ``pathways-slurm status --json`` says of a slice; None if it tells of none.
 
         Raises:
             DemoError: It says nothing that can be read.
         """
         try:
-            done = self._run("status", "--json", timeout_s=30)
+            done = self._run(COMMAND, "status", "--json", timeout_s=30)
             status: dict[str, Any] = json.loads(done.stdout)
         except subprocess.TimeoutExpired:
             raise DemoError("'pathways-slurm status --json' did not end within 30 s") from None
         except ValueError:
             raise DemoError(f"'pathways-slurm status --json' printed no JSON: {done!r}") from None
-        return status
+        return slice_in(status, index)
+
+    def find_victim(self, index: int) -> Victim:
+        """The last worker of a slice that is ready.
+
+        Raises:
+            DemoError: The slice is not ready, or its process can't be found.
+        """
+        seen = self.slice(index)
+        if seen is None or seen.state != "READY" or not seen.hosts:
+            raise DemoError(f"slice {index} trains, but its status is not READY with hosts: {seen}")
+        number = len(seen.hosts) - 1
+        pid = self._worker_pid(index, number, seen.hosts[number])
+        return Victim(seen.hosts[number].node, pid, seen.incarnation, seen.task)
+
+    @abstractmethod
+    def _worker_pid(self, index: int, number: int, host: Host) -> int:
+        """The process of host ``number`` of slice ``index``. Raises DemoError."""
+
+    def look_back(self, victim: Victim) -> None:
+        """Looks at what shows only while the service runs, after training has ended.
+
+        Raises:
+            DemoError: It can't be seen.
+        """
+        del victim
+
+    def checks(self) -> list[Check]:
+        """Beyond those of the story: what this stage has to show by itself."""
+        return []
+
+    def summary(self) -> dict[str, Any]:
+        """Beyond that of the story."""
+        return {}
 
     def clear(self) -> list[str]:
         """Ends the program, then the service; returns what is wrong with that end."""
-        faults = []
         if self.training is not None:
             self.training.end(grace_s=20)
-        if self.service is not None:
-            # In this order: "down" would not find a service that is only about to start.
-            self.service.end(grace_s=60)
-            try:
-                down = self._run("down", "--timeout", "60", timeout_s=90)
-                if down.returncode != 0:
-                    faults.append(f"'pathways-slurm down' failed: {down.stderr.strip()}")
-            except subprocess.TimeoutExpired:
-                faults.append("'pathways-slurm down' did not end within 90 s")
+        faults = self._end_service()
         if self.cluster_env.exists():
             faults.append(f"{self.cluster_env} is still there")
-        if left := self._await_no_process(within_s=10):
+        if left := await_no_process(self.home):
             faults.append("processes are left: " + "; ".join(left))
         return faults
 
-    def _run(self, *words: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+    @abstractmethod
+    def _end_service(self) -> list[str]:
+        """Ends whatever was brought up; returns what is wrong with that end."""
+
+    def _run(self, *argv: str | Path, timeout_s: float) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [COMMAND, *words], env=self._env, capture_output=True, text=True, timeout=timeout_s,
-            check=False, start_new_session=True,
+            argv, env=self._env, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=timeout_s, check=False, start_new_session=True,
         )  # fmt: skip
 
-    def _await_no_process(self, within_s: float) -> list[str]:
-        deadline = time.monotonic() + within_s
-        while (left := processes_of(self.home)) and time.monotonic() < deadline:
-            time.sleep(0.2)
-        return left
+
+def await_no_process(home: Path, but: Callable[[], Set[int]] = frozenset) -> list[str]:
+    """What is left of :func:`processes_of` after a while, without the pids that ``but`` gives."""
+    deadline = time.monotonic() + _LEAVING_S
+    while (left := processes_of(home, but())) and time.monotonic() < deadline:
+        time.sleep(_LOOK_AGAIN_S)
+    return left
 
 
-def processes_of(home: Path) -> list[str]:
-    """Living processes other than this one that know of ``home``: by arguments or environment."""
+def processes_of(home: Path, but: Set[int] = frozenset()) -> list[str]:
+    """Living processes that know of ``home``, by arguments or environment.
+
+    This process and the pids ``but`` are left out.
+    """
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+            if process.pid in {os.getpid(), *but} or process.status() == psutil.STATUS_ZOMBIE:
                 continue
             words = [*process.cmdline(), *process.environ().values()]
             if any(str(home) in word for word in words):

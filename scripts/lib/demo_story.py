@@ -52,6 +52,10 @@ class Plan:
         period = CHECKPOINT_PERIOD
         return self.steps // 3 // period * period + period // 2
 
+    def step_time(self, back_within_s: float) -> float:
+        """Seconds of a step with which the steps after the kill take ``back_within_s``."""
+        return round(back_within_s / (self.steps - self.kill_at), 3)
+
 
 @dataclass(frozen=True)
 class Record:
@@ -101,15 +105,17 @@ class SliceView:
     incarnation: int
     reason: str = ""
     hosts: tuple[Host, ...] = ()
+    task: str = ""
 
 
 @dataclass(frozen=True)
 class Victim:
-    """The worker that is killed, and the incarnation of its slice."""
+    """The worker that is killed, and the incarnation and the scheduler's task of its slice."""
 
     node: str
     pid: int
     incarnation: int
+    task: str = ""
 
 
 def slice_in(status: Mapping[str, Any], index: int) -> SliceView | None:
@@ -121,6 +127,7 @@ def slice_in(status: Mapping[str, Any], index: int) -> SliceView | None:
                 found["incarnation"] or 0,
                 found.get("reason") or "",
                 tuple(Host(h["node"], h["pid"]) for h in found.get("hosts", ())),
+                found.get("task") or "",
             )
     return None
 

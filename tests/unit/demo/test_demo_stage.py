@@ -10,14 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from demo_stage import (
-    Child,
-    Tail,
-    clean_environment,
-    last_lines,
-    processes_of,
-    reserved_network,
-)
+from demo_local import reserved_network
+from demo_stage import Child, Tail, clean_environment, last_lines, processes_of
 
 SLEEPER = "import time; print('ready', flush=True); time.sleep(600)"
 
@@ -60,8 +54,10 @@ def start(code: str, log: Path, *arguments: str) -> Child:
 def test_child_ends_on_request(tmp_path: Path) -> None:
     child = start(SLEEPER, tmp_path / "log")
     assert child.exit_code is None
+    assert child.ended() is None
     child.end(grace_s=20)
     assert child.exit_code == -signal.SIGTERM
+    assert child.ended() == "ended with exit code -15"
 
 
 def test_child_that_ignores_the_request_is_killed_with_its_children(tmp_path: Path) -> None:
@@ -111,6 +107,8 @@ def test_processes_are_found_by_argument_and_by_environment(tmp_path: Path) -> N
         for child in (by_argument, by_environment, unrelated):
             wait_until_ready(child.log)
         assert len(processes_of(tmp_path / "home")) == 2
+        (left,) = processes_of(tmp_path / "home", {by_argument.pid})
+        assert left.startswith(f"pid {by_environment.pid} ")
     finally:
         for child in (by_argument, by_environment, unrelated):
             child.end(grace_s=20)

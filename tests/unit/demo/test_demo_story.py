@@ -177,6 +177,13 @@ def test_the_kill_is_between_two_checkpoints(steps: int, kill_at: int) -> None:
     assert Plan(3, 2, steps).kill_at == kill_at
 
 
+def test_steps_last_until_a_slice_is_back() -> None:
+    assert PLAN.step_time(0.0) == 0.0
+    for steps in (30, 60, 150):
+        plan = Plan(3, 2, steps)
+        assert plan.step_time(15.0) * (steps - plan.kill_at) == pytest.approx(15.0, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("line", "record"),
     [
@@ -210,11 +217,12 @@ def test_status_of_a_slice_is_found_by_its_index() -> None:
                 "state": "READY",
                 "incarnation": 3,
                 "reason": "",
+                "task": "44_1",
                 "hosts": [{"node": "n", "address": "127.0.2.1", "pid": 7}],
             },
         ]
     }
-    assert slice_in(status, 1) == SliceView("READY", 3, "", (Host("n", 7),))
+    assert slice_in(status, 1) == SliceView("READY", 3, "", (Host("n", 7),), "44_1")
     assert slice_in(status, 2) == SliceView("PENDING", 0, "Resources", ())
     assert slice_in(status, 0) is None
     assert slice_in({"service": "STOPPED"}, 0) is None
