@@ -93,6 +93,7 @@ service::program() {
 	printf '%s\n' "${program}"
 }
 
+# shellcheck disable=SC2329 # the traps call it
 service::stop() {
 	stop_signal="$1"
 	service::log "SIG${stop_signal}: ending the service"

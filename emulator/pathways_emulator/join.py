@@ -195,7 +195,13 @@ class Join:
         """Notices if this process was stopped for so long that it must count as lost."""
         now_s = self._clock()
         gap_s, self._looked_s = now_s - self._looked_s, now_s
-        if self._heartbeat_timeout_s is not None and gap_s > self._heartbeat_timeout_s:
+        timeout_s = self._heartbeat_timeout_s
+        if timeout_s is None:
+            return
+        # The resource manager counts silence from the last heartbeat on, which was sent no earlier
+        # than the last one it answered. A gap between two looks tells that it was this process that
+        # was silent, and not the resource manager that was away.
+        if gap_s > timeout_s / 2 and now_s - self._lease.renewed_s > timeout_s:
             self._stopped_for_s, self._woke_s = gap_s, now_s
 
     async def _expire(self) -> LeaseExpired:

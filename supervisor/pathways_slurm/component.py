@@ -8,6 +8,7 @@ component as the one that started it did. Nobody here is a parent: the guard is 
 start, so init (or the nearest subreaper) reaps it, and the guard reaps the component.
 """
 
+import fcntl
 import json
 import os
 import select
@@ -110,6 +111,12 @@ class ComponentProcess:
         if guard is not None:
             processes.send_signal(guard, signal.SIGTERM)
 
+    def kill(self) -> None:
+        """SIGKILL to the guard, which takes all below it along: for what does not end when told."""
+        guard = self.status().guard
+        if guard is not None:
+            processes.send_signal(guard, signal.SIGKILL)
+
     def wait_ended(self, timeout_s: float) -> bool:
         """Waits until nothing of it lives; False if that takes longer than ``timeout_s``."""
         deadline = time.monotonic() + timeout_s
@@ -144,8 +151,9 @@ class ComponentProcess:
 def read_status(path: Path) -> ComponentStatus:
     """What is known of the component whose guard writes ``path``.
 
+    A file that is not a guard's tells nothing more than its lock does.
+
     Raises:
-        ValueError: The file is not a guard's status file.
         OSError: It can't be read.
     """
     # First, because what has ended has written its last word.
@@ -156,8 +164,9 @@ def read_status(path: Path) -> ComponentStatus:
         return ComponentStatus(alive)
     try:
         return _parse(json.loads(text), alive)
-    except (ValueError, TypeError, AttributeError, KeyError) as fault:
-        raise ValueError(f"{path} is not a status file of a guard: {fault!r}") from fault
+    except (ValueError, TypeError, AttributeError, KeyError):
+        unknown = "" if alive else f"ended, and {path} does not say how: it is damaged"
+        return ComponentStatus(alive, ended=unknown)
 
 
 def _parse(fields: Mapping[str, object], alive: bool) -> ComponentStatus:
@@ -210,12 +219,17 @@ def _lock_path(status_file: Path) -> Path:
 
 
 def _is_locked(path: Path) -> bool:
-    if not path.exists():
+    # Neither created nor opened for writing: looking must work on a disk that takes nothing.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
         return False
-    lock = try_lock(path)
-    if lock is None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
         return True
-    os.close(lock)
+    finally:
+        os.close(descriptor)
     return False
 
 

@@ -21,6 +21,8 @@ from pathways_slurm.states import ServicePhase, SliceState
 
 # Ending everything must not take longer; what is left then ends by lease.
 STOP_DEADLINE_S = 45.0
+# What was told to end and has not by then is killed: longer than any grace that it was given.
+KILL_AFTER_S = 20.0
 # While ending, the next look comes soon: nothing else is going on.
 _LOOK_AGAIN_S = 0.2
 
@@ -49,23 +51,25 @@ def decide_stop(memory: Memory, seen: Observation, now: float) -> Plan:
         left.append(f"array tasks {', '.join(live)}")
     for component in (Component.PROXY, Component.RM):
         if seen.components[component].alive:
-            actions.append(StopComponent(component))
+            actions.append(StopComponent(component, force=now - memory.since >= KILL_AFTER_S))
             left.append(f"the {component.label}")
     plan = Plan(tuple(actions), (), memory, _LOOK_AGAIN_S)
     if not left:
-        return _finish(plan, memory, now, memory.exit_code, "nothing of it is left")
+        return _finish(plan, memory, now)
     if now - memory.since >= STOP_DEADLINE_S:
+        # The run stays on record as one that is being ended: the next "down" or "up" goes on.
         words = f"gave up waiting after {STOP_DEADLINE_S:g} s for {', '.join(left)}"
-        return _finish(plan, memory, now, EXIT_FAILED, words)
+        note = Note(Reason.ServiceStopped, f"service could not be ended ({memory.reason}): {words}")
+        return replace(plan, notes=(note,), exit_code=EXIT_FAILED)
     return plan
 
 
-def _finish(plan: Plan, memory: Memory, now: float, exit_code: int, words: str) -> Plan:
-    phase = ServicePhase.STOPPED if exit_code == EXIT_STOPPED else ServicePhase.FAILED
-    note = Note(Reason.ServiceStopped, f"service ended ({memory.reason}): {words}")
+def _finish(plan: Plan, memory: Memory, now: float) -> Plan:
+    phase = ServicePhase.STOPPED if memory.exit_code == EXIT_STOPPED else ServicePhase.FAILED
+    note = Note(Reason.ServiceStopped, f"service ended ({memory.reason}): nothing of it is left")
     slices = {index: _ended(kept, now) for index, kept in memory.slices.items()}
     after = replace(memory, phase=phase, since=now, slices=slices)
-    return replace(plan, memory=after, notes=(note,), exit_code=exit_code)
+    return replace(plan, memory=after, notes=(note,), exit_code=memory.exit_code)
 
 
 def _ended(kept: SliceMemory, now: float) -> SliceMemory:

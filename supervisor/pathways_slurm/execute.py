@@ -68,6 +68,8 @@ class Executor:
             case StartComponent(component):
                 argv, env = self._launch().commands[component]
                 self.processes[component].start(argv, env)
+            case StopComponent(component, force=True):
+                self.processes[component].kill()
             case StopComponent(component):
                 self.processes[component].stop()
             case Publish():

@@ -184,9 +184,10 @@ class StartComponent:
 
 @dataclass(frozen=True, slots=True)
 class StopComponent:
-    """End RM or proxy."""
+    """End RM or proxy; with ``force``, by SIGKILL."""
 
     component: Component
+    force: bool = False
 
 
 @dataclass(frozen=True, slots=True)

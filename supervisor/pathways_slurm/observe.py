@@ -5,12 +5,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import structlog
+
 from pathways_slurm.component import ComponentProcess
 from pathways_slurm.decide import newest_tasks
 from pathways_slurm.model import Component, ComponentView, Memory, Observation
 from pathways_slurm.probe import Endpoint, answering
 from pathways_slurm.scheduler.base import Scheduler, SchedulerUnavailable, Task
-from pathways_slurm.states import TaskState
+from pathways_slurm.states import ServicePhase, TaskState
+
+_log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -22,14 +26,14 @@ class Observer:
         processes: RM and proxy.
         endpoints: Where RM and proxy answer; empty for a run that is only being ended.
         worker_port: Of every host.
-        published: Tells whether cluster.env names this run's proxy.
+        published: Tells whether cluster.env names this run's proxy; None if that can't be seen.
     """
 
     scheduler: Scheduler
     processes: Mapping[Component, ComponentProcess]
     endpoints: Mapping[Component, Endpoint]
     worker_port: int
-    published: Callable[[], bool]
+    published: Callable[[], bool | None]
 
     def look(self, memory: Memory, stop_reason: str) -> Observation:
         """Takes one snapshot. Never raises for what merely can't be reached."""
@@ -46,6 +50,10 @@ class Observer:
             stale_reason = str(error) or "no answer"
 
         hosts = self._hosts(tasks or ())
+        published = self.published()
+        if published is None:
+            # Nothing is written or removed that can't be read.
+            published = memory.phase in (ServicePhase.READY, ServicePhase.DEGRADED)
         everyone = {*self.endpoints.values(), *(h for group in hosts.values() for h in group)}
         answers = answering(everyone)
         return Observation(
@@ -53,7 +61,7 @@ class Observer:
             stale_reason=stale_reason,
             answering=frozenset(index for index, group in hosts.items() if group <= answers),
             components={c: self._component(c, answers) for c in Component},
-            published=self.published(),
+            published=published,
             stop_reason=stop_reason or self.scheduler.eviction(),
             found=found,
         )
@@ -70,7 +78,13 @@ class Observer:
         }
 
     def _component(self, component: Component, answers: frozenset[Endpoint]) -> ComponentView:
-        process = self.processes[component].status()
+        try:
+            process = self.processes[component].status()
+        except OSError as error:
+            # Not seen is not gone: its port is all that is left to go by.
+            _log.warning("a status file can't be read", component=component, error=str(error))
+            answers_now = self.endpoints.get(component) in answers
+            return ComponentView(alive=True, answers=answers_now)
         return ComponentView(
             alive=process.alive,
             answers=process.alive and self.endpoints.get(component) in answers,

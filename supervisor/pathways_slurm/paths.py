@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a service keeps its files. Needs no other setting than the service's home and name."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 DEFAULT_NAME = "pathways"
+
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+NAME_VALID = "1 to 32 characters of a-z, 0-9 and -, with - neither first nor last"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +33,14 @@ class ServicePaths:
         """
         home = environ.get("PATHWAYS_HOME", "").strip() or "~/pathways"
         name = environ.get("PATHWAYS_NAME", "").strip() or DEFAULT_NAME
-        path = Path(home).expanduser()
+        try:
+            path = Path(home).expanduser()
+        except RuntimeError as error:
+            raise ValueError(f"PATHWAYS_HOME is {home!r}: {error}") from None
         if not path.is_absolute():
             raise ValueError(f"PATHWAYS_HOME is {home!r}; it must be an absolute path")
-        if "/" in name or name.startswith("."):
-            raise ValueError(f"PATHWAYS_NAME is {name!r}; it must be a plain name, such as 'mine'")
+        if not NAME.fullmatch(name):
+            raise ValueError(f"PATHWAYS_NAME is {name!r}; valid: {NAME_VALID}")
         return cls.of(path, name)
 
     @property

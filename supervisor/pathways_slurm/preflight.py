@@ -79,7 +79,11 @@ def _unwritable(directory: Path) -> str | None:
     existing = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
     try:
         # The proof is in the doing: access() does not know read-only and odd file systems.
-        Path(tempfile.mkdtemp(dir=existing, prefix=".pathways-preflight-")).rmdir()
+        with tempfile.TemporaryFile(dir=existing, prefix=".pathways-preflight-") as file:
+            # More than a block, so that a disk that is full says so.
+            file.write(bytes(64 * 1024))
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         return f"can't be used: nothing can be created in {existing}: {error.strerror or error}"
     return None

@@ -52,6 +52,8 @@ class Root:
             signal.signal(number, self._pass_on)
         deaths: tuple[float, ...] = ()
         while True:
+            if self._stop_signal is not None:
+                return self._clean_up("asked to while no supervisor ran")
             code = self._supervise_once()
             if code == 1:
                 # It may have failed before it could end what it had started; mostly a no-op.
@@ -67,8 +69,11 @@ class Root:
                 words = f"{how}, and its restart budget has run out ({spent})"
                 self._report(f"{words}; cleaning up")
                 return self._clean_up(words) or 1
+            wait = self._budget.backoff_left(deaths, now)
             deaths = (*self._budget.recent(deaths, now), now)
-            self._report(f"{how}; starting it again ({self._budget.describe(deaths, now)})")
+            when = f"starting it again in {wait:.0f} s" if wait else "starting it again"
+            self._report(f"{how}; {when} ({self._budget.describe(deaths, now)})")
+            self._pause(wait)
 
     def _supervise_once(self) -> int:
         self._child = subprocess.Popen(self._argv, stdin=subprocess.DEVNULL)
@@ -79,6 +84,12 @@ class Root:
                 return self._child.wait(_LOOK_AGAIN_S)
             except subprocess.TimeoutExpired:
                 self._meanwhile()
+
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self._stop_signal is None and (left := end - time.monotonic()) > 0:
+            self._meanwhile()
+            time.sleep(min(left, _LOOK_AGAIN_S))
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         del frame

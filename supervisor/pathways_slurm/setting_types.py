@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo
 
+from pathways_slurm.paths import NAME
 from pathways_slurm.topology import TPU_TYPES, TopologyError, parse_shape
 
 _LOOPBACK = ipaddress.IPv4Network("127.0.0.0/8")
@@ -82,7 +83,7 @@ def _bucket(value: str, info: ValidationInfo) -> str:
 
 
 def _name(value: str) -> str:
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?", value):
+    if not NAME.fullmatch(value):
         raise ValueError("is not a valid name")
     return value
 

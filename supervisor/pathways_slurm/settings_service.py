@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from pathways_slurm.paths import DEFAULT_NAME
+from pathways_slurm.paths import DEFAULT_NAME, NAME_VALID
 from pathways_slurm.setting_types import (
     AbsolutePath,
     Bucket,
@@ -85,7 +85,7 @@ class ServiceSettings(BaseModel):
     name: ServiceName = setting(
         "PATHWAYS_NAME",
         "Name of the service; any but the default lives in PATHWAYS_HOME/services/NAME",
-        "1 to 32 characters of a-z, 0-9 and -, the first and the last not -",
+        NAME_VALID,
         default=DEFAULT_NAME,
     )
     chips_per_host: int | None = setting(

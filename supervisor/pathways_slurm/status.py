@@ -93,7 +93,9 @@ def read_status(paths: ServicePaths) -> dict[str, Any]:
     pid = lock_holder(paths.lock)
     try:
         status: dict[str, Any] = json.loads(paths.status.read_text())
-    except FileNotFoundError:
+        if not {"service", "reason", "slices", "supervisor_pid"} <= set(status):
+            raise ValueError("it is no status of this version")
+    except (FileNotFoundError, NotADirectoryError):
         status = {
             "service": ServicePhase.STOPPED.value,
             "reason": f"no service was ever started in {paths.directory}",

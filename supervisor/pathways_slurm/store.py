@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The run's record on disk: what a restarted supervisor, or a clean-up, goes on from."""
 
+import contextlib
 import fcntl
 import os
 from collections.abc import Iterator
@@ -85,8 +86,10 @@ def service_lock(path: Path) -> Iterator[None]:
             raise AlreadyRunning(
                 f"this service runs already (pid {holder}); its state is in {path.parent}"
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        # Who holds it is only told to people; the lock holds on a full disk as well.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(descriptor)
@@ -95,8 +98,8 @@ def service_lock(path: Path) -> Iterator[None]:
 def lock_holder(path: Path) -> int | None:
     """The pid of the process that holds the lock at ``path``, or None if nobody does."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

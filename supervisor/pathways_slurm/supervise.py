@@ -12,7 +12,7 @@ import structlog
 from pathways_slurm import cluster_env, launch
 from pathways_slurm.component import ComponentProcess
 from pathways_slurm.config import Settings
-from pathways_slurm.decide_stop import EXIT_STOPPED
+from pathways_slurm.decide_stop import EXIT_STOPPED, begin_stop
 from pathways_slurm.events import EventLog, Reason
 from pathways_slurm.execute import Executor, Launch
 from pathways_slurm.faults import SettingsError
@@ -117,6 +117,9 @@ def end_leftovers(paths: ServicePaths, reason: str) -> int:
 
 def _end(paths: ServicePaths, record: RunRecord, wakeup: Wakeup, reason: str) -> int:
     _log.warning("ending an earlier run", run=record.memory.run_id, why=reason)
+    # Anew, also where an earlier attempt has given up: with all the time that ending may take.
+    memory = begin_stop(record.memory, reason, EXIT_STOPPED, time.time())
+    record = replace(record, memory=memory)
     # Only what is left of the run matters now; limits and ports do not.
     rules = Rules(min_slices=0, max_slices=1 + max(record.memory.slices, default=-1))
     scheduler = scheduler_of_record(paths, record)
@@ -188,8 +191,11 @@ class _Parts:
         def show(memory: Memory, seen: Observation) -> None:
             status.write(describe(self.rules, memory, seen, self.endpoints))
 
-        def published() -> bool:
-            return cluster_env.run_id_of(self.paths.cluster_env) == run_id
+        def published() -> bool | None:
+            try:
+                return cluster_env.run_id_of(self.paths.cluster_env) == run_id
+            except OSError:
+                return None
 
         def withdraw() -> None:
             cluster_env.remove(self.paths.cluster_env, run_id)

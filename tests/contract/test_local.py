@@ -3,6 +3,7 @@
 """What only the local scheduler promises."""
 
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -194,6 +195,26 @@ class TestKilledRunners:
         assert local.task(f"{array}_0").state is TaskState.PENDING
         scheduler.release(f"{array}_0")
         local.rerun(f"{array}_0", 2)
+
+    @pytest.mark.parametrize("order", ["cancel", "requeue"])
+    def test_an_order_that_nobody_told_the_runner_is_told_again(
+        self, local: LocalHarness, order: str
+    ) -> None:
+        """As left by a caller that was killed between writing its intent and the telling."""
+        scheduler = local.scheduler()
+        array = scheduler.submit(local.spec())
+        local.running(array)
+        path = local.arrays / array / "tasks" / "0" / "intent.json"
+        intent = json.loads(path.read_text())
+        changed = {"cancelled": True} if order == "cancel" else {"restarts": 1}
+        path.write_text(json.dumps({**intent, **changed}))
+        if order == "cancel":
+            scheduler.cancel([f"{array}_0"])
+            assert local.ended(f"{array}_0").state is TaskState.CANCELLED
+            assert local.survivors() == []
+        else:
+            scheduler.requeue(f"{array}_0")
+            local.rerun(f"{array}_0", 2)
 
     def test_a_pid_that_was_used_again_is_not_signalled(self, local: LocalHarness) -> None:
         scheduler = local.scheduler()

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+_RESERVATION_PORT = 28999
 COMMAND = str(Path(sys.executable).with_name("pathways-slurm"))
 
 
@@ -26,7 +27,7 @@ class ServiceUnderTest:
 
     def __init__(self, home: Path, **settings: str) -> None:
         self.home = home
-        self.network = free_network()
+        self.network, self._reservation = reserve_network()
         self.settings = {
             "SLICE_SHAPE": "2x2",
             "MIN_SLICES": "2",
@@ -191,6 +192,7 @@ class ServiceUnderTest:
             time.sleep(0.05)
         for process in self._started:
             process.communicate()
+        self._reservation.close()
 
 
 def output_of(process: subprocess.Popen[str]) -> str:
@@ -211,14 +213,22 @@ def wait_until[T](
         time.sleep(every_s)
 
 
-def free_network() -> str:
-    """The first two octets of a loopback network whose service ports are free, such as 127.71."""
+def reserve_network() -> tuple[str, socket.socket]:
+    """The first two octets of a loopback network that nobody uses, such as 127.71.
+
+    It is ours as long as the socket is open: demos and other test runs on this machine keep the
+    same port of their networks.
+    """
     for octet in range(70, 250):
+        reservation = socket.socket()
         with socket.socket() as rm, socket.socket() as proxy:
             try:
+                reservation.bind((f"127.{octet}.0.1", _RESERVATION_PORT))
+                reservation.listen()
                 rm.bind((f"127.{octet}.0.1", 29001))
                 proxy.bind((f"127.{octet}.0.1", 29000))
             except OSError:
+                reservation.close()
                 continue
-            return f"127.{octet}"
+            return f"127.{octet}", reservation
     raise AssertionError("no free loopback network")

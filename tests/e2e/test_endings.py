@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """However a service ends, no process of it and no cluster.env stays."""
 
+import json
 import os
 import signal
 import time
@@ -102,6 +103,34 @@ def test_a_killed_component_is_started_again(service: ServiceUnderTest, componen
     assert service.cluster_env.exists()
     root.send_signal(signal.SIGINT)
     assert root.wait(60) == 0
+    service.expect_nothing_left(within_s=1.0)
+
+
+@pytest.mark.parametrize("name", ["rm.json", "proxy.json"])
+def test_a_damaged_status_file_of_a_component_ends_nothing(
+    service: ServiceUnderTest, name: str
+) -> None:
+    root = service.up()
+    before = service.status()
+    (service.home / "state" / name).write_text("garbage")
+    os.kill(service.pid_of("supervise"), signal.SIGKILL)
+    wait_until(
+        lambda: any(e["reason"] == "SupervisorAdopted" for e in service.events()), 20.0, "adopted"
+    )
+    after = service.wait_for("READY")
+    assert [s["incarnation"] for s in after["slices"]] == [1, 1, 1]
+    assert after["run_id"] == before["run_id"]
+    root.kill()
+    service.expect_nothing_left()
+
+
+def test_a_hung_guard_is_killed_and_nothing_stays(service: ServiceUnderTest) -> None:
+    root = service.up()
+    guard = json.loads((service.home / "state" / "rm.json").read_text())["guard_pid"]
+    os.kill(guard, signal.SIGSTOP)
+    answer = service.run("down")
+    assert answer.returncode == 0, answer.stderr
+    assert root.wait(10) == 0
     service.expect_nothing_left(within_s=1.0)
 
 

@@ -3,6 +3,7 @@
 """The command line. Each command is a module of its own, imported only when it is used."""
 
 import importlib
+import signal
 from typing import Any
 
 import click
@@ -21,6 +22,12 @@ _COMMANDS = {
 
 
 class _LazyGroup(click.Group):
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        # Ctrl-C ends a command at once and visibly by that signal, which shells report as 130. The
+        # commands that have something to end first install a handler of their own.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        return super().main(*args, **kwargs)
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(_COMMANDS)

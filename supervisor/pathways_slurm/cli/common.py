@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What several commands share: settings with all their faults, and exit codes."""
 
+import math
 import os
 import sys
 from collections.abc import Iterable
@@ -20,6 +21,25 @@ EXIT_USAGE = 2
 EXIT_BUSY = 3
 # An error in this program itself (sysexits.h EX_SOFTWARE): the supervisor's parent tries again.
 EXIT_BUG = 70
+
+
+class _Seconds(click.ParamType[float]):
+    name = "seconds"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        try:
+            seconds = float(str(value))
+        except ValueError:
+            seconds = math.nan
+        # Neither nan nor infinity is a time to wait for.
+        if not 0 <= seconds < math.inf:
+            self.fail(f"{value!r} is not a number of seconds from 0", param, ctx)
+        return seconds
+
+
+SECONDS = _Seconds()
 
 EXIT_CODES_HELP = """\b
 Exit codes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from pathways_slurm.cli.common import EXIT_OK, fail, service_paths
+from pathways_slurm.cli.common import EXIT_OK, SECONDS, fail, service_paths
 from pathways_slurm.cli.timeline import Timeline
 from pathways_slurm.paths import ServicePaths
 
@@ -17,7 +17,7 @@ from pathways_slurm.paths import ServicePaths
 @click.command(name="down")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     default=90.0,
     show_default=True,
     help="Seconds to wait for the end of everything.",

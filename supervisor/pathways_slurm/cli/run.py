@@ -9,11 +9,10 @@ from pathlib import Path
 
 import click
 
-from pathways_slurm.cli.common import EXIT_FAILED, fail, service_paths
+from pathways_slurm.cli.common import EXIT_FAILED, SECONDS, fail, service_paths
 
 EXIT_NOT_FOUND = 127
 EXIT_NOT_EXECUTABLE = 126
-EXIT_INTERRUPTED = 130
 
 _LOOK_AGAIN_S = 0.2
 _SAY_AGAIN_S = 10.0
@@ -29,7 +28,7 @@ _HINT = (
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0),
+    type=SECONDS,
     help="Seconds to wait for the service.  [default: no limit]",
 )
 @click.option(
@@ -43,18 +42,14 @@ def command(timeout: float | None, cluster_env: Path | None, argv: tuple[str, ..
     """Wait until the service can be used, then run COMMAND with its variables set.
 
     Signals are passed on to COMMAND. The exit code is COMMAND's own; 128+N if signal N ended it,
-    127 if it was not found, 126 if it can't be executed, 1 if the service did not come, 130 if
-    Ctrl-C ended the wait.
+    127 if it was not found, 126 if it can't be executed, 1 if the service did not come.
     """
     if not argv:
         raise click.UsageError("no COMMAND. Try: pathways-slurm run -- python train.py")
     from pathways_slurm.foreground import run_in_foreground
 
     path = cluster_env or service_paths().cluster_env
-    try:
-        variables = _await(path, timeout)
-    except KeyboardInterrupt:
-        fail("interrupted while waiting for the service", EXIT_INTERRUPTED)
+    variables = _await(path, timeout)
     environ = {
         # JAX's client warns of insecure credentials and ends with a stack trace that is none. A
         # program that wants to see that sets the variable itself.

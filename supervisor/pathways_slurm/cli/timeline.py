@@ -29,7 +29,8 @@ class Timeline:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
                 data = file.read()
-        except FileNotFoundError:
+        except OSError:
+            # What is shown must never decide what is done.
             return
         self._offset += len(data)
         # A line that is being written now is shown the next time.

@@ -14,6 +14,7 @@ from pathways_slurm.cli.common import (
     EXIT_CODES_HELP,
     EXIT_FAILED,
     EXIT_OK,
+    SECONDS,
     fail,
     settings_help,
     settings_to_start_with,
@@ -35,7 +36,7 @@ class _Command(click.Command):
 @click.option("-d", "--detach", is_flag=True, help="Return once the service is ready to be used.")
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
+    type=SECONDS,
     help="With --detach: seconds to wait for the service to be ready.  [default: no limit]",
 )
 def command(detach: bool, timeout: float | None) -> None:

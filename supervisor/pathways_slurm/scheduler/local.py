@@ -126,6 +126,8 @@ class LocalScheduler:
                     f"task {task_id} was cancelled, which is for good; submit a new array instead"
                 )
             if record.run is None or record.waits:
+                # Whoever asked for the same before may have been killed before the telling.
+                _tell(store, index)
                 return
             now = time.time()
             delay = self._requeue_delay_s
@@ -152,11 +154,14 @@ class LocalScheduler:
                 record = store.record(index)
                 spec = store.spec()
                 task = observed(spec, store.array_id, index, record, time.time())
-                if not task.state.ended and not record.intent.cancelled:
+                if task.state.ended:
+                    continue
+                if not record.intent.cancelled:
                     intent = record.intent._replace(cancelled=True, since=time.time())
                     store.write_intent(index, intent)
                     store.log(f"task {index}: cancelled")
-                    _tell(store, index)
+                # Also for an earlier intent: who wrote it may have been killed before the telling.
+                _tell(store, index)
 
     def eviction(self) -> str:
         """See the protocol. Nobody but the user starts a local service."""

@@ -99,8 +99,10 @@ class ArrayStore:
 
     def runner(self, index: int) -> ProcessIdentity | None:
         """Who last held the run lock; None before the first runner is up."""
-        text = self._run_lock(index).read_text(encoding="utf-8")
-        return ProcessIdentity(*json.loads(text)) if text else None
+        path = self._run_lock(index)
+        if not path.stat().st_size:
+            return None
+        return _read(path, lambda fields: ProcessIdentity(*fields))
 
     def log(self, line: str) -> None:
         """Appends a decision to runner.log. A full disk stops no decision."""
@@ -129,7 +131,7 @@ class ArrayStore:
         return self._task(index) / "run.lock"
 
 
-def _read[T](path: Path, parse: Callable[[dict[str, Any]], T]) -> T:
+def _read[T](path: Path, parse: Callable[[Any], T]) -> T:
     text = path.read_text(encoding="utf-8")
     try:
         return parse(json.loads(text))

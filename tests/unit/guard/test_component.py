@@ -14,6 +14,7 @@ import pytest
 from tests.unit.guard.support import PATIENCE_S, STUBBORN, known, sleeper, until
 
 from pathways_slurm.component import ComponentProcess, ComponentStatus, read_status
+from pathways_slurm.locks import locked
 from pathways_slurm.processes import descendants, is_alive, send_signal
 
 ENV = {"PATH": os.defpath, "A": "b"}
@@ -140,8 +141,11 @@ def test_files_are_private(component: ComponentProcess) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", '{"pid": "x"}', '{"guard_pid": 1, "guard_start_time": 1}']
 )
-def test_a_foreign_file_is_no_status(tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_tells_no_more_than_its_lock(tmp_path: Path, text: str) -> None:
     path = tmp_path / "status"
     path.write_text(text)
-    with pytest.raises(ValueError, match="not a status file"):
-        read_status(path)
+    status = read_status(path)
+    assert not status.alive
+    assert "it is damaged" in status.ended
+    with locked(tmp_path / "status.lock", 1.0):
+        assert read_status(path).alive

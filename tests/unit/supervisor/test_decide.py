@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from pathways_slurm.decide import decide
-from pathways_slurm.decide_stop import STOP_DEADLINE_S
+from pathways_slurm.decide_stop import KILL_AFTER_S, STOP_DEADLINE_S
 from pathways_slurm.events import Reason
 from pathways_slurm.model import (
     Action,
@@ -400,6 +400,16 @@ def test_stopping_gives_up_after_a_deadline_and_says_what_is_left() -> None:
     plan = world.look(replace(view, tasks=None, stale_reason="hung"), STOP_DEADLINE_S)
     assert plan.exit_code == 1
     assert "the scheduler does not answer: hung" in plan.notes[-1].message
+    assert world.memory.phase is ServicePhase.STOPPING, "whoever comes next goes on"
+
+
+def test_what_does_not_end_when_told_is_killed() -> None:
+    world = World()
+    view = replace(world.ready(), stop_reason="asked to by SIGTERM")
+    assert StopComponent(Component.RM) in world.look(view).actions
+    assert StopComponent(Component.RM) in world.look(view, KILL_AFTER_S / 2).actions
+    late = world.look(view, KILL_AFTER_S)
+    assert StopComponent(Component.RM, force=True) in late.actions
 
 
 def test_a_restarted_supervisor_goes_on_ending() -> None:

@@ -103,3 +103,18 @@ def test_a_supervisor_that_is_killed_while_stopping_is_not_started_again() -> No
     recorder.meanwhile = stop_once
     assert recorder.root.run() == 0
     assert "while the service was being ended" in recorder.cleaned[0]
+
+
+def test_restarts_wait_longer_each_time_and_a_stop_signal_ends_the_wait() -> None:
+    recorder = Recorder("raise SystemExit(70)", limit=10)
+    said = recorder.said
+
+    def stop_in_the_second_pause() -> None:
+        if any("in 1 s" in words for words in said):
+            signal.raise_signal(signal.SIGTERM)
+
+    recorder.meanwhile = stop_in_the_second_pause
+    assert recorder.root.run() == 0
+    assert "starting it again (1 of 10" in said[0]
+    assert "starting it again in 1 s (2 of 10" in said[1]
+    assert recorder.cleaned == ["asked to while no supervisor ran"]

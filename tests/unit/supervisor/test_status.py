@@ -61,6 +61,13 @@ def test_the_word_of_an_earlier_supervisor_is_not_taken_for_a_new_ones(
     assert "has just started" in status["reason"]
 
 
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"service": "READY"}'])
+def test_a_damaged_status_is_an_error_with_its_reason(paths: ServicePaths, text: str) -> None:
+    paths.status.write_text(text)
+    with pytest.raises(ValueError, match=r"no status of this version|Expecting value"):
+        read_status(paths)
+
+
 @pytest.mark.parametrize("phase", ["STOPPED", "FAILED"])
 def test_an_end_stays_an_end(paths: ServicePaths, phase: str) -> None:
     _write(paths, phase)
