@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathways_slurm.budget import Budget
 from pathways_slurm.events import Reason
 from pathways_slurm.model import Action, Note, Release, Requeue, Rules, SliceMemory
-from pathways_slurm.scheduler.base import Task
+from pathways_slurm.scheduler.base import BEGIN_TIME, Task
 from pathways_slurm.states import SliceState, TaskState
 
 
@@ -60,6 +60,10 @@ def _judge(
     rules: Rules, index: int, task: Task, memory: SliceMemory, answers: bool, now: float
 ) -> _Verdict:
     match task.state:
+        case TaskState.PENDING if task.restarts and task.reason == BEGIN_TIME:
+            # Slurm makes a requeued task wait, by default for two minutes; its owner may lift that.
+            words = "requeued; the time that it has to wait is being lifted"
+            return _Verdict(SliceState.PENDING, words, (Release(task.id, index),))
         case TaskState.PENDING:
             return _Verdict(SliceState.PENDING, task.reason or "waits for nodes")
         case TaskState.CONFIGURING:

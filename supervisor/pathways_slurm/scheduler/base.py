@@ -13,6 +13,9 @@ from typing import Protocol
 
 from pathways_slurm.states import TaskState
 
+# The reason of a pending task that waits for nothing but a time. Slurm's word for it.
+BEGIN_TIME = "BeginTime"
+
 
 class SchedulerError(Exception):
     """The scheduler refused a request; retrying the same request will not help."""

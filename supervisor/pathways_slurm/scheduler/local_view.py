@@ -4,12 +4,10 @@
 
 from ipaddress import IPv4Network
 
-from pathways_slurm.scheduler.base import Node, Task
+from pathways_slurm.scheduler.base import BEGIN_TIME, Node, Task
 from pathways_slurm.scheduler.local_records import Record, Spec
 from pathways_slurm.states import TaskState
 
-# Slurm's word.
-BEGIN_TIME = "BeginTime"
 RUNNER_LOST = "runner ended unexpectedly"
 
 _MAX_PART = 254

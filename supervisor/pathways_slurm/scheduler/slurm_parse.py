@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pathways_slurm.scheduler.base import Node, Task
+from pathways_slurm.scheduler.base import BEGIN_TIME, Node, Task
 from pathways_slurm.scheduler.slurm_ends import HostEnd
 from pathways_slurm.states import TaskState, task_state
 
@@ -42,7 +42,6 @@ SQUEUE = (
 _ROW = re.compile(r"\d[^|]*\|(?:\d+|N/A|)\|(?:\d+|N/A|)\|[A-Z_]+\|")
 _NO_VALUE = frozenset({"", "N/A", "NONE", "None", "(null)", "Unknown", "n/a"})
 
-BEGIN_TIME = "BeginTime"
 # Reasons that the last run left behind: a requeued task shows them for a second or so.
 _OF_AN_END = frozenset(
     {"NonZeroExitCode", "JobLaunchFailure", "NodeDown", "TimeLimit", "SystemFailure", "OutOfMemory"}

@@ -237,6 +237,18 @@ def test_a_held_task_is_released() -> None:
     assert Reason.SliceReleased in reasons(plan)
 
 
+def test_the_wait_of_a_requeued_task_is_lifted_and_that_of_a_first_run_is_not() -> None:
+    world = World()
+    view = world.ready()
+    waits = replace(running(1, 2), state=TaskState.PENDING, reason="BeginTime")
+    plan = world.look(replace(view, tasks=(running(0), waits, running(2))))
+    assert plan.actions == (Release("7_1", 1),)
+    first = World()
+    first.look(seen())
+    waits = replace(running(1), state=TaskState.PENDING, reason="BeginTime")
+    assert not first.look(seen(running(0), waits, running(2))).actions
+
+
 def test_a_crash_loop_backs_off_and_stops_when_its_budget_is_spent() -> None:
     world = World()
     view = world.ready()
