@@ -53,7 +53,9 @@ user::_prepare() {
 		flock "${lock}"
 	fi
 	user::_ensure_account
+	user::_forget_removed
 	copy="$(user::_copy_of "${root}")"
+	printf '%s\n' "${root}" >"${copy}.of"
 	user::_install_dir "${copy}" 755
 	python="${copy}/.venv/bin/python"
 	if ! user::_runs "${python}"; then
@@ -71,6 +73,21 @@ user::_copy_of() {
 	local key
 	key="$(printf '%s' "$1" | sha256sum)"
 	printf '%s/checkouts/%s\n' "${USER_DIR}" "${key::12}"
+}
+
+# Removes copies of checkouts that are not there any more, a gigabyte each; not one that is in use.
+user::_forget_removed() {
+	local note root copy
+	for note in "${USER_DIR}"/checkouts/*.of; do
+		[[ -f ${note} ]] || continue
+		root="$(<"${note}")"
+		copy="${note%.of}"
+		[[ ! -d ${root} ]] || continue
+		if readlink /proc/[0-9]*/cwd 2>/dev/null | grep -qF -- "${copy}"; then
+			continue
+		fi
+		rm -rf -- "${copy}" "${note}"
+	done
 }
 
 user::_install_dir() {
