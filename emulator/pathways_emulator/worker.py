@@ -18,7 +18,7 @@ from enum import IntEnum
 from pathways_emulator import address as addresses
 from pathways_emulator.address import Address
 from pathways_emulator.flags import WorkerFlags
-from pathways_emulator.join import Ending, Join, LeaseExpired
+from pathways_emulator.join import Ending, Join, LeaseExpired, Stopped
 from pathways_emulator.registry import Registration, StopKind
 from pathways_emulator.settings import Settings
 from pathways_emulator.worker_environment import Place
@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 # For the resource manager to read that we leave. It learns of it anyway when the stream breaks.
 _LEAVE_TIMEOUT_S = 1.0
+# Much longer than an end takes to be noticed, and far below any lease.
+_FOLLOW_AFTER_S = 0.5
 # A client that connects and then does nothing does not keep its connection for ever.
 _PROBE_TIMEOUT_S = 5.0
 _BACKLOG = 128
@@ -122,7 +124,10 @@ async def _take_part(
             _log.info("%s is ready on %s", name, where)
             await asyncio.wait({membership, signalled}, return_when=asyncio.FIRST_COMPLETED)
         if membership.done():
-            return _ended(name, membership.result())
+            ending = membership.result()
+            if isinstance(ending, Stopped) and ending.kind is StopKind.SLICE_ENDED:
+                await _let_the_first_end(server, signalled)
+            return _ended(name, ending)
         reason = signalled.result()
         _log.info("%s ends: %s", name, reason)
         await join.leave(reason, _LEAVE_TIMEOUT_S)
@@ -144,6 +149,17 @@ def _ended(name: str, ending: Ending) -> ExitCode:
     level = logging.INFO if code is ExitCode.ENDED else logging.ERROR
     _log.log(level, "%s ends with exit code %d: %s", name, code, reason)
     return code
+
+
+async def _let_the_first_end(server: asyncio.Server | None, signalled: "asyncio.Task[str]") -> None:
+    """Waits a moment before this host follows another one of its slice.
+
+    Whoever runs the hosts names the one that ended first as the cause, and then ends the others by
+    a signal; the resource manager's word to stop is often here before that end is noticed there.
+    """
+    if server is not None:
+        server.close()
+    await asyncio.wait({signalled}, timeout=_FOLLOW_AFTER_S)
 
 
 async def _greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: str) -> None:
