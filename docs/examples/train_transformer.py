@@ -124,9 +124,8 @@ class Loop:
                     time.sleep(max(0.0, due - time.monotonic()))
                 checkpoints.wait()
         except jax.errors.JaxRuntimeError as error:
-            first_line = str(error).splitlines()[0]
-            report.event("error", message=first_line)
-            report.say(f"after step {report.furthest}: {first_line}")
+            report.event("error", message=first_line(error))
+            report.say(f"after step {report.furthest}: {first_line(error)}")
             raise
 
 
@@ -145,6 +144,11 @@ class RetryBudget:
         self._failures = 1 if reached > self._reached else self._failures + 1
         self._reached = reached
         return self._failures < self.limit
+
+
+def first_line(error: Exception) -> str:
+    """What an error says; the runtime's own stack traces, which may follow, say nothing here."""
+    return str(error).partition("\n")[0]
 
 
 def train(loop: Loop, min_slices: int, poll_interval: float) -> None:
@@ -319,7 +323,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             reporter.say(f"\nstopped by {stopped} after step {reporter.furthest}")
             return 128 + stopped.signum
         except (ElasticRuntimeError, jax.errors.JaxRuntimeError) as error:
-            reporter.say(f"failed after step {reporter.furthest}: {error}")
+            reporter.say(f"failed after step {reporter.furthest}: {first_line(error)}")
             return 1
     if losses := reporter.losses:
         first, last = min(losses), max(losses)
