@@ -121,4 +121,3 @@ def test_end_of_the_service_ends_the_program_with_a_message(service: ServiceUnde
     # JAX's client adds its own errors on stderr, at whatever moment its connection breaks.
     said = [line for line in output.splitlines() if line.startswith("failed after step")]
     assert len(said) == 1, output
-    assert "UNAVAILABLE" in said[0]
