@@ -88,7 +88,7 @@ service::program() {
 	program="${root}/.venv/bin/pathways-slurm"
 	if [[ ! -x ${program} ]]; then
 		service::fail "${EXIT_USAGE}" "there is no ${program}: set the environment up first, on a" \
-			"machine that sees ${root}, with: ${root}/scripts/setup_env.sh"
+			"machine that sees ${root}, with: ${root}/scripts/test.sh --list"
 	fi
 	printf '%s\n' "${program}"
 }
