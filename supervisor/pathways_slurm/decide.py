@@ -141,9 +141,9 @@ class _Draft:
         fresh = [i for i in range(self.rules.max_slices) if i not in covered]
         slices = {i: self.memory.slice(i) for i in range(self.rules.max_slices)}
         for index in sorted(covered - unanswered):
-            answers = index in self.seen.answering
+            silent = self.seen.silent.get(index)
             decision = decide_slice(
-                self.rules, index, newest.get(index), slices[index], answers, self.now
+                self.rules, index, newest.get(index), slices[index], silent, self.now
             )
             slices[index] = decision.memory
             self.actions.extend(decision.actions)

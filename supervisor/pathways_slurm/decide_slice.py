@@ -34,7 +34,12 @@ class _Verdict:
 
 
 def decide_slice(
-    rules: Rules, index: int, task: Task | None, memory: SliceMemory, answers: bool, now: float
+    rules: Rules,
+    index: int,
+    task: Task | None,
+    memory: SliceMemory,
+    silent: tuple[int, ...] | None,
+    now: float,
 ) -> SliceDecision:
     """Decides from what the scheduler says of the slice's task.
 
@@ -43,7 +48,7 @@ def decide_slice(
         index: Slice index.
         task: Its newest task; None if the scheduler answered and does not list one.
         memory: Of this slice.
-        answers: Every host of it accepts connections.
+        silent: Its hosts that accept no connection; None if it was not looked at.
         now: Unix time in seconds.
     """
     if task is None:
@@ -51,13 +56,18 @@ def decide_slice(
     if task.incarnation < memory.incarnation:
         # An older task's record: it says nothing about the incarnation that counts.
         return SliceDecision(memory)
-    verdict = _judge(rules, index, task, memory, answers, now)
+    verdict = _judge(rules, index, task, memory, silent, now)
     after = _remember(memory, task, verdict, now)
     return SliceDecision(after, verdict.actions, _transition(index, memory, after, task, now))
 
 
 def _judge(
-    rules: Rules, index: int, task: Task, memory: SliceMemory, answers: bool, now: float
+    rules: Rules,
+    index: int,
+    task: Task,
+    memory: SliceMemory,
+    silent: tuple[int, ...] | None,
+    now: float,
 ) -> _Verdict:
     match task.state:
         case TaskState.PENDING if task.restarts and task.reason == BEGIN_TIME:
@@ -70,10 +80,10 @@ def _judge(
             return _Verdict(SliceState.PENDING, task.reason or "its nodes are being started")
         case TaskState.HELD:
             return _judge_held(rules, index, task, memory, now)
-        case TaskState.RUNNING if answers:
+        case TaskState.RUNNING if silent == ():
             return _Verdict(SliceState.READY, "every host answers")
         case TaskState.RUNNING if memory.was_ready == task.incarnation:
-            return _Verdict(SliceState.UNREACHABLE, "a host has stopped answering on its port")
+            return _Verdict(SliceState.UNREACHABLE, _silence(task, silent))
         case TaskState.RUNNING:
             return _Verdict(SliceState.STARTING, "not every host answers on its port yet")
         case TaskState.COMPLETING:
@@ -86,6 +96,15 @@ def _judge(
             )
         case _:
             return _judge_ended(rules, index, task, memory, now)
+
+
+def _silence(task: Task, silent: tuple[int, ...] | None) -> str:
+    if not silent:
+        return "its hosts could not be asked"
+    named = [f"{host} ({task.nodes[host].name})" for host in silent]
+    if len(named) == 1:
+        return f"host {named[0]} has stopped answering on its port"
+    return f"hosts {', '.join(named)} have stopped answering on their ports"
 
 
 def _judge_ended(rules: Rules, index: int, task: Task, memory: SliceMemory, now: float) -> _Verdict:
@@ -158,9 +177,14 @@ _ENTERED = {
     SliceState.PENDING: Reason.SlicePending,
     SliceState.STARTING: Reason.SliceStarting,
     SliceState.READY: Reason.SliceReady,
+    SliceState.UNREACHABLE: Reason.SliceUnreachable,
     SliceState.FAILED: Reason.SliceFailed,
     SliceState.CANCELLED: Reason.SliceCancelled,
 }
+
+
+# Not to answer is not to be lost: a host may be slow, or its end not be reported yet.
+_MAYBE_UP = (SliceState.READY, SliceState.UNREACHABLE, SliceState.UNKNOWN)
 
 
 def _transition(
@@ -169,7 +193,8 @@ def _transition(
     subject = f"slice {index}"
     notes: list[Note] = []
     renewed = after.incarnation != before.incarnation
-    if before.state is SliceState.READY and (after.state is not SliceState.READY or renewed):
+    was_up = before.state in _MAYBE_UP and before.was_ready == before.incarnation > 0
+    if was_up and (renewed or after.state not in _MAYBE_UP):
         cause = task.reason or after.reason
         if renewed and after.state in (SliceState.READY, SliceState.STARTING):
             cause = "it was restarted between two looks"

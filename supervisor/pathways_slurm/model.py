@@ -75,7 +75,8 @@ class Observation:
         tasks: Every task of the run's arrays, or None when the scheduler gave no answer, which
             says nothing about any task.
         stale_reason: Why ``tasks`` is None.
-        answering: Indices of slices whose every host accepts connections.
+        silent: Of every slice that runs, the indices of its hosts that accept no connection; a
+            slice whose every host answers has none of them.
         components: RM and proxy.
         published: cluster.env exists and names this run's proxy.
         stop_reason: Why the service should end, or "".
@@ -84,7 +85,7 @@ class Observation:
 
     tasks: tuple[Task, ...] | None
     stale_reason: str
-    answering: frozenset[int]
+    silent: Mapping[int, tuple[int, ...]]
     components: Mapping[Component, ComponentView]
     published: bool
     stop_reason: str = ""

@@ -59,21 +59,24 @@ class Observer:
         return Observation(
             tasks=tasks,
             stale_reason=stale_reason,
-            answering=frozenset(index for index, group in hosts.items() if group <= answers),
+            silent={
+                index: tuple(host for host, where in enumerate(group) if where not in answers)
+                for index, group in hosts.items()
+            },
             components={c: self._component(c, answers) for c in Component},
             published=published,
             stop_reason=stop_reason or self.scheduler.eviction(),
             found=found,
         )
 
-    def _hosts(self, tasks: tuple[Task, ...]) -> dict[int, set[Endpoint]]:
+    def _hosts(self, tasks: tuple[Task, ...]) -> dict[int, list[Endpoint]]:
         running = {
             index: task
             for index, task in newest_tasks(tasks).items()
             if task.state is TaskState.RUNNING and task.nodes
         }
         return {
-            index: {(node.address, self.worker_port) for node in task.nodes}
+            index: [(node.address, self.worker_port) for node in task.nodes]
             for index, task in running.items()
         }
 

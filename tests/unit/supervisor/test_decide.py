@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The service's decisions, told as tables of what is seen and what is done about it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -52,9 +52,14 @@ def ended(index: int, state: TaskState = TaskState.FAILED, **fields: object) -> 
     return replace(running(index), state=state, reason="host 0 ended by signal 9", **fields)  # type: ignore[arg-type]  # fields of Task, checked by replace itself
 
 
+def all_answer(indices: Iterable[int]) -> dict[int, tuple[int, ...]]:
+    """What is observed of slices whose every host answers."""
+    return dict.fromkeys(indices, ())
+
+
 def seen(
     *tasks: Task,
-    answering: frozenset[int] = frozenset(),
+    answering: Iterable[int] = (),
     rm: ComponentView = UP,
     proxy: ComponentView = UP,
     published: bool = False,
@@ -65,7 +70,7 @@ def seen(
     return Observation(
         tasks=None if stale else tasks,
         stale_reason=stale,
-        answering=answering,
+        silent=all_answer(answering),
         components={Component.RM: rm, Component.PROXY: proxy},
         published=published,
         stop_reason=stop,
@@ -94,7 +99,7 @@ class World:
         """Brings all slices up, and returns what is seen then."""
         self.look(seen(rm=KILLED, proxy=KILLED))
         self.look(seen(proxy=KILLED))
-        everything = seen(*map(running, range(3)), answering=frozenset(range(3)))
+        everything = seen(*map(running, range(3)), answering=range(3))
         self.look(everything)
         published = replace(everything, published=True)
         self.look(published)
@@ -141,14 +146,14 @@ def test_a_submission_that_was_accepted_unseen_is_adopted() -> None:
 def test_the_address_is_published_only_when_min_slices_answer(ready: int) -> None:
     world = World()
     world.look(seen())
-    plan = world.look(seen(*map(running, range(3)), answering=frozenset(range(ready))))
+    plan = world.look(seen(*map(running, range(3)), answering=range(ready)))
     assert (Publish in kinds(plan)) == (ready >= RULES.min_slices)
 
 
 def test_the_address_is_not_published_while_the_proxy_is_silent() -> None:
     world = World()
     world.look(seen())
-    everything = seen(*map(running, range(3)), answering=frozenset(range(3)), proxy=STARTING)
+    everything = seen(*map(running, range(3)), answering=range(3), proxy=STARTING)
     assert Publish not in kinds(world.look(everything))
 
 
@@ -163,7 +168,7 @@ def test_a_slice_lost_below_min_slices_does_not_withdraw_the_address() -> None:
 def test_a_failed_slice_is_requeued_at_once_and_counted_once() -> None:
     world = World()
     view = world.ready()
-    broken = replace(view, tasks=(running(0), ended(1), running(2)), answering=frozenset({0, 2}))
+    broken = replace(view, tasks=(running(0), ended(1), running(2)), silent=all_answer([0, 2]))
     plan = world.look(broken)
     assert Requeue("7_1", 1) in plan.actions
     assert reasons(plan) == [Reason.SliceLost, Reason.SliceRequeued]
@@ -291,7 +296,7 @@ def test_the_service_fails_when_too_few_slices_can_still_come() -> None:
 def test_a_service_that_is_not_ready_in_time_fails_and_says_what_was_missing() -> None:
     world = World(replace(RULES, start_timeout_s=60.0))
     world.memory = Memory("run", since=world.now)
-    waiting = seen(*map(running, range(3)), answering=frozenset({0}))
+    waiting = seen(*map(running, range(3)), answering={0})
     assert world.look(waiting, 1.0).memory.phase is ServicePhase.STARTING
     assert world.look(waiting, 50.0).memory.phase is ServicePhase.STARTING
     plan = world.look(waiting, 10.0)
@@ -303,14 +308,36 @@ def test_the_time_to_start_is_over_once_it_has_started() -> None:
     world = World(replace(RULES, start_timeout_s=60.0))
     world.memory = Memory("run", since=world.now)
     view = world.ready()
-    plan = world.look(replace(view, answering=frozenset({0})), 1000.0)
+    plan = world.look(replace(view, silent=all_answer([0])), 1000.0)
     assert plan.memory.phase is ServicePhase.DEGRADED
+
+
+def test_a_host_that_falls_silent_is_named_and_its_slice_is_not_taken_for_lost() -> None:
+    world = World()
+    view = world.ready()
+    plan = world.look(replace(view, silent={0: (), 1: (0,), 2: ()}))
+    assert reasons(plan) == [Reason.SliceUnreachable]
+    assert not plan.actions
+    assert "host 0 (n1) has stopped answering on its port" in plan.notes[0].message
+    assert world.memory.slice(1).state is SliceState.UNREACHABLE
+    assert reasons(world.look(view)) == [Reason.SliceReady]
+
+
+def test_a_silent_host_whose_run_then_ends_is_lost_for_the_reason_of_its_end() -> None:
+    world = World()
+    view = world.ready()
+    world.look(replace(view, silent={0: (), 1: (0,), 2: ()}))
+    plan = world.look(
+        replace(view, tasks=(running(0), ended(1), running(2)), silent={0: (), 2: ()})
+    )
+    assert reasons(plan) == [Reason.SliceLost, Reason.SliceRequeued]
+    assert plan.notes[0].message == "slice 1 lost: host 0 ended by signal 9"
 
 
 def test_a_silent_scheduler_changes_nothing_and_is_said_once() -> None:
     world = World()
     view = world.ready()
-    stale = replace(view, tasks=None, stale_reason="timed out", answering=frozenset())
+    stale = replace(view, tasks=None, stale_reason="timed out", silent={})
     first, second = world.look(stale), world.look(stale)
     assert (reasons(first), reasons(second)) == ([Reason.SchedulerUnavailable], [])
     assert not first.actions

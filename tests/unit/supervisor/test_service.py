@@ -49,7 +49,7 @@ class Stage:
         return Observation(
             tasks=(task,) if self.submitted else (),
             stale_reason="",
-            answering=frozenset(),
+            silent={},
             components={
                 c: ComponentView(alive=c in self.alive, answers=c in self.alive) for c in Component
             },
