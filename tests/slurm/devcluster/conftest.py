@@ -59,9 +59,21 @@ class Jobs:
 
     def wait(self, job: str, what: str, wanted: Callable[[Row], bool]) -> list[Row]:
         """The rows as soon as every one is as wanted."""
-        return until(
-            lambda: rows if all(map(wanted, rows := self.rows(job))) else [], f"{job} {what}"
-        )
+        return self.wait_for_rows(job, f"{job} {what}", lambda rows: all(map(wanted, rows)))
+
+    def wait_for_rows(self, job: str, what: str, wanted: Callable[[list[Row]], bool]) -> list[Row]:
+        """The rows as soon as they are as wanted; a failure says how they were at last."""
+        seen: list[Row] = []
+
+        def look() -> bool:
+            seen[:] = self.rows(job)
+            return wanted(seen)
+
+        try:
+            until(look, what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; seen last: {seen}") from None
+        return seen
 
     def running(self, job: str) -> list[Row]:
         return self.wait(job, "runs", lambda row: row.state == "RUNNING")

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from slurm.devcluster.cluster import DevCluster
-from tests.slurm.devcluster.conftest import Jobs, until
+from tests.slurm.devcluster.conftest import Jobs, Row, until
 
 SRUN = "srun --nodes=2 --ntasks-per-node=1"
 
@@ -41,7 +41,8 @@ def test_a_requeued_task_waits_unless_told_to_start_and_counts(jobs: Jobs) -> No
     jobs.running(job)
     jobs.cluster.run("scontrol", "requeue", f"{job}_1")
     jobs.wait(f"{job}_1", "waits", lambda row: (row.state, row.reason) == ("PENDING", "BeginTime"))
-    jobs.cluster.run("scontrol", "update", f"jobid={job}_1", "StartTime=now")
+    # Not in the second in which the first run ended: Slurm would take the two for one and kill it.
+    jobs.cluster.run("scontrol", "update", f"jobid={job}_1", "StartTime=now+2")
     restarts = {row.id: row.restarts for row in jobs.running(job)}
     assert restarts == {f"{job}_0": 0, f"{job}_1": 1}
     until(lambda: jobs.log().count("restart") == 3, "the second run has spoken")
@@ -60,12 +61,9 @@ def test_a_job_of_high_priority_takes_the_nodes_of_a_low_one(jobs: Jobs) -> None
     high = jobs.submit(f"{SRUN} sleep 600", "--partition=tpu", "--nodes=2")
     jobs.running(high)
 
-    def preempted() -> bool:
-        waiting, runs = sorted(jobs.rows(low), key=lambda row: row.state)
+    def preempted(rows: list[Row]) -> bool:
+        waiting, runs = sorted(rows, key=lambda row: row.state)
         # Slurm may take both for a moment, and give one its nodes back.
         return (waiting.state, waiting.restarts, runs.state) == ("PENDING", 1, "RUNNING")
 
-    try:
-        until(preempted, "one of the low tasks is requeued, and one runs")
-    except AssertionError as error:
-        raise AssertionError(f"{error}: {jobs.rows(low)}") from None
+    jobs.wait_for_rows(low, "one of the low tasks is requeued, and one runs", preempted)
