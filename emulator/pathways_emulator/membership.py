@@ -2,7 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which slices take part: the resource manager's word, as the proxy uses it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A slice that is alive is about to go.
+
+    Attributes:
+        reason: Who said so, for a human ("host 1 got SIGTERM").
+        left_s: Seconds from this snapshot until its processes will be killed. Compared only when it
+            is new: that time passes is no change of membership.
+    """
+
+    reason: str
+    left_s: float = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +32,17 @@ class SliceMember:
         alive: Every host of that incarnation has registered and none has gone since.
         reason: Why the slice is not alive, for a human ("host 1 ended: connection closed"); "" if
             it is.
+        notice: Given to this incarnation; None if it was not, or once it is no longer alive.
+        abandoned: Why no newer incarnation will come by itself ("cancelled by a user"); "" as long
+            as one may. Whoever waits for the slice must give up then.
     """
 
     index: int
     incarnation: int
     alive: bool
     reason: str = ""
+    notice: Notice | None = None
+    abandoned: str = ""
 
 
 @dataclass(frozen=True, slots=True)
