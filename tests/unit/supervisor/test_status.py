@@ -90,7 +90,7 @@ def test_a_slice_is_described_with_nodes_and_pids() -> None:
     slices = {0: SliceMemory(SliceState.READY, 5.0, "every host answers", 2)}
     memory = Memory("run", ServicePhase.READY, slices=slices)
     up = ComponentView(alive=True, answers=True, pid=7)
-    seen = Observation((task,), "", frozenset({0}), dict.fromkeys(Component, up), True)
+    seen = Observation((task,), "", {0: ()}, dict.fromkeys(Component, up), True)
     status = describe(Rules(1, 2), memory, seen, ENDPOINTS)
     assert status["rm"] == {"state": "UP", "address": "127.0.0.1:29001", "pid": 7, "reason": ""}
     assert status["slices"][0] == {
