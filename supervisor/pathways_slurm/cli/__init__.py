@@ -14,7 +14,9 @@ from pathways_slurm import __version__
 _COMMANDS = {
     "up": "Start the service and show what happens; Ctrl-C ends it.",
     "down": "End the service and wait until nothing of it is left.",
-    "status": "Show the service and its slices.",
+    "status": "Show the service and its slices; --watch goes on showing it.",
+    "events": "Show what happened, with reasons; --follow goes on with what happens.",
+    "logs": "Show what the service's processes have written.",
     "run": "Wait for the service, then run a command against it.",
     "topology": "Show what a slice shape means: hosts, bounds, environment.",
     "supervise": "Run the supervisor in the foreground (what up and the job scripts call).",

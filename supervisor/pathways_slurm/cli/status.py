@@ -3,71 +3,99 @@
 """``pathways-slurm status``."""
 
 import json
+import os
+import signal
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pathways_slurm.cli.common import EXIT_OK, fail, service_paths
+from pathways_slurm.paths import ServicePaths
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXIT_NOT_READY = 4
+
+_LOOK_AGAIN_S = 0.5
 
 
 @click.command(name="status")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(as_json: bool) -> None:
-    """Show the service and its slices.
+@click.option("-w", "--watch", is_flag=True, help="Show it anew as it changes, until Ctrl-C.")
+def command(as_json: bool, watch: bool) -> None:
+    """Show the service and its slices, and the last events.
 
     Exit codes: 0 if the service is ready, 4 if it is not.
     """
     from pathways_slurm.states import ServicePhase
-    from pathways_slurm.status import read_status
 
+    if watch and as_json:
+        raise click.UsageError("--json and --watch exclude each other; to follow in JSON: events")
     paths = service_paths()
-    try:
-        status = read_status(paths)
-    except (OSError, ValueError) as error:
-        fail(f"{paths.status} can't be read: {error}")
+    if watch:
+        _watch(paths)
+    status = _read(paths)
     if as_json:
         click.echo(json.dumps(status, indent=1))
     else:
-        _show(status)
+        from pathways_slurm.cli.status_view import view
+
+        _console().print(view(status, _last_events(paths), time.time()))
     sys.exit(EXIT_OK if status["service"] == ServicePhase.READY else EXIT_NOT_READY)
 
 
-def _show(status: dict[str, Any]) -> None:
+def _watch(paths: ServicePaths) -> None:
+    """Shows the status in place on a terminal, or each new one below the last. Never returns."""
+    from rich.live import Live
+
+    from pathways_slurm.cli.status_view import view
+
+    console = _console()
+    # So that the terminal's cursor is put back before this process ends by the signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if not console.is_terminal:
+            shown = None
+            while True:
+                if (status := _read(paths)) != shown:
+                    shown = status
+                    console.print(view(status, (), time.time()))
+                time.sleep(_LOOK_AGAIN_S)
+        with Live(console=console, auto_refresh=False, vertical_overflow="visible") as live:
+            while True:
+                live.update(view(_read(paths), _last_events(paths), time.time()), refresh=True)
+                time.sleep(_LOOK_AGAIN_S)
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def _read(paths: ServicePaths) -> dict[str, Any]:
+    from pathways_slurm.status import read_status
+
+    try:
+        return read_status(paths)
+    except (OSError, ValueError) as error:
+        fail(f"{paths.status} can't be read: {error}")
+
+
+def _last_events(paths: ServicePaths) -> tuple[str, ...]:
+    from pathways_slurm.cli.events import sentence
+    from pathways_slurm.cli.tail import Tail
+    from pathways_slurm.events import parse_event
+
+    try:
+        lines = Tail(paths.events, last=5).lines()
+    except OSError:
+        return ()
+    return tuple(sentence(event) for line in lines if (event := parse_event(line)) is not None)
+
+
+def _console() -> "Console":
     from rich.console import Console
-    from rich.table import Table
 
     # A pipe has no width; its reader wants whole lines.
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
-    console.print(f"service  [bold]{status['service']}[/bold]  {status['reason']}")
-    for component, title in (("rm", "resource manager"), ("proxy", "IFRT proxy")):
-        if component in status:
-            part = status[component]
-            console.print(f"{title}  {part['state']}  {part['address']}  {part['reason']}")
-    if not status["slices"]:
-        return
-    table = Table(
-        "slice", "state", "for", "incarnation", "nodes", "reason", box=None, pad_edge=False
-    )
-    for item in status["slices"]:
-        table.add_row(
-            str(item["index"]),
-            item["state"],
-            _age(item["since"]),
-            str(item["incarnation"] or "-"),
-            ", ".join(item["nodes"]) or "-",
-            item["reason"],
-        )
-    console.print(table)
-
-
-def _age(since: float) -> str:
-    if not since:
-        return "-"
-    seconds = max(0, int(time.time() - since))
-    minutes, seconds = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds:02}s"
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
