@@ -105,6 +105,13 @@ class SchedulerHarness(ABC):
     def until[T](self, look: Callable[[], T], what: str) -> T:
         return wait_until(look, self.patience_s, what)
 
+    def holds(self, look: Callable[[], bool], seconds: float) -> None:
+        """Fails the test as soon as ``look`` is not true within that time."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            assert look()
+            time.sleep(0.02)
+
     def running(self, array_id: str) -> dict[int, Task]:
         """The array's tasks by index, once every host of all of them runs and has reported.
 
@@ -183,6 +190,13 @@ class SchedulerHarness(ABC):
         """SIGKILL kills the newest worker of a host; SIGUSR1 has it exit 0, SIGUSR2 exit 3."""
         newest = [r for r in self.live(index) if r.host == host][-1]
         os.kill(newest.pid, number)
+
+    def noted(self, index: int, number: signal.Signals) -> list[int]:
+        """How often the signal came to each live worker of a slice that runs in mode "note"."""
+        files = [
+            self.reports_dir / f"{r.slice}.{r.host}.{r.pid}.{number.name}" for r in self.live(index)
+        ]
+        return [len(path.read_text().splitlines()) if path.exists() else 0 for path in files]
 
     def survivors(self) -> list[int]:
         """Processes of the test that live."""

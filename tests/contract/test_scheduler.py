@@ -322,6 +322,18 @@ class TestRequeue:
         text = (harness.log_dir / "slice-0" / "host-0.log").read_text()
         assert text.index("worker 0 0 1\n") < text.index("worker 0 0 2\n")
 
+    def test_of_hosts_that_are_stopped_ends_them(self, harness: SchedulerHarness) -> None:
+        """A stopped process takes no SIGTERM; this one ignores it as well."""
+        scheduler = harness.scheduler()
+        array = scheduler.submit(harness.spec(hosts=2, mode="stubborn"))
+        harness.running(array)
+        for host in (0, 1):
+            harness.signal_host(0, host, signal.SIGSTOP)
+        scheduler.requeue(f"{array}_0")
+        harness.until(lambda: not harness.live(0, 1), "the first run ends")
+        scheduler.release(f"{array}_0")
+        harness.rerun(f"{array}_0", 2)
+
 
 class TestCancel:
     def test_ends_a_running_task_for_good(self, harness: SchedulerHarness) -> None:
@@ -368,6 +380,15 @@ class TestCancel:
         assert harness.ended(f"{array}_0").state is TaskState.CANCELLED
         harness.until(lambda: not harness.survivors(), "nothing is left")
 
+    def test_of_hosts_that_are_stopped_ends_them(self, harness: SchedulerHarness) -> None:
+        scheduler = harness.scheduler()
+        array = scheduler.submit(harness.spec(hosts=2))
+        harness.running(array)
+        harness.signal_host(0, 1, signal.SIGSTOP)
+        scheduler.cancel([f"{array}_0"])
+        assert harness.ended(f"{array}_0").state is TaskState.CANCELLED
+        harness.until(lambda: not harness.survivors(), "nothing is left")
+
     def test_of_ended_and_unknown_tasks_is_fine(self, harness: SchedulerHarness) -> None:
         scheduler = harness.scheduler()
         array = scheduler.submit(harness.spec())
@@ -377,6 +398,59 @@ class TestCancel:
         scheduler.cancel([f"{array}_0", f"{array}_9", "99999999_0"])
         scheduler.cancel([])
         assert harness.task(f"{array}_0") == ended
+
+
+class TestNotify:
+    def test_reaches_every_host_of_the_task_and_ends_none(self, harness: SchedulerHarness) -> None:
+        scheduler = harness.scheduler()
+        array = scheduler.submit(harness.spec(slices=2, hosts=2, mode="note"))
+        before = harness.running(array)
+        scheduler.notify([f"{array}_1"], signal.SIGTERM)
+        harness.until(lambda: harness.noted(1, signal.SIGTERM) == [1, 1], "both hosts have it")
+        scheduler.notify([f"{array}_1", f"{array}_0"], signal.SIGHUP)
+        harness.until(lambda: harness.noted(1, signal.SIGHUP) == [1, 1], "both hosts have it")
+        harness.until(lambda: harness.noted(0, signal.SIGHUP) == [1, 1], "the others too")
+        # Longer than it takes to end a run.
+        harness.holds(lambda: harness.running(array) == before, 2 * harness.kill_wait_s)
+        assert harness.noted(1, signal.SIGTERM) == [1, 1]
+        assert harness.noted(0, signal.SIGTERM) == [0, 0]
+
+    def test_hosts_that_end_of_it_have_ended_by_themselves(self, harness: SchedulerHarness) -> None:
+        scheduler = harness.scheduler()
+        array = scheduler.submit(harness.spec(hosts=2, mode="oblige"))
+        harness.running(array)
+        scheduler.notify([f"{array}_0"], signal.SIGTERM)
+        task = harness.ended(f"{array}_0")
+        assert task.state in (TaskState.COMPLETED, TaskState.FAILED)
+        assert not task.preempted
+        scheduler.requeue(task.id)
+        scheduler.release(task.id)
+        harness.rerun(task.id, 2)
+
+    def test_hosts_that_die_of_it_have_failed(self, harness: SchedulerHarness) -> None:
+        scheduler = harness.scheduler()
+        array = scheduler.submit(harness.spec(hosts=2))
+        harness.running(array)
+        scheduler.notify([f"{array}_0"], signal.SIGTERM)
+        task = harness.ended(f"{array}_0")
+        assert (task.state, task.exit_code, task.signal) == (TaskState.FAILED, None, signal.SIGTERM)
+
+    def test_of_unknown_pending_and_ended_tasks_is_fine(self, harness: SchedulerHarness) -> None:
+        scheduler = harness.delayed_factory()()
+        array = scheduler.submit(harness.spec(slices=2))
+        harness.running(array)
+        harness.signal_host(0, 0, signal.SIGUSR2)
+        harness.signal_host(1, 0, signal.SIGUSR2)
+        ended = harness.ended(f"{array}_0")
+        harness.ended(f"{array}_1")
+        scheduler.requeue(f"{array}_1")
+        pending = harness.task(f"{array}_1")
+        assert pending.state is TaskState.PENDING
+        scheduler.notify([f"{array}_{i}" for i in (0, 1, 9)], signal.SIGTERM)
+        scheduler.notify(["99999999_0", "", "nonsense"], signal.SIGTERM)
+        scheduler.notify([], signal.SIGTERM)
+        assert harness.task(ended.id) == ended
+        assert harness.task(pending.id) == pending
 
 
 class TestObservation:

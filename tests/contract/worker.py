@@ -4,7 +4,9 @@
 """A worker for scheduler tests: reports what it was given, then does as it is told.
 
 It writes one report into $WORKER_REPORTS. SIGUSR1 makes it exit 0, SIGUSR2 exit 3. Words in
-$WORKER_MODE: "stubborn" ignores SIGTERM; "fork" starts a child in a session of its own first.
+$WORKER_MODE: "stubborn" ignores SIGTERM; "fork" starts a child in a session of its own first;
+"note" writes SLICE.HOST.PID.NAME for SIGTERM and SIGHUP, one line each time; "oblige" exits 0 on
+SIGTERM.
 """
 
 import json
@@ -19,6 +21,13 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
+def _note(number: int, _frame: object) -> None:
+    place = f"{os.environ['PATHWAYS_SLICE_INDEX']}.{os.environ['PATHWAYS_HOST_INDEX']}"
+    name = f"{place}.{os.getpid()}.{signal.Signals(number).name}"
+    with (Path(os.environ["WORKER_REPORTS"]) / name).open("a") as file:
+        file.write(f"{number}\n")
+
+
 def main() -> None:
     """Never returns by itself."""
     signal.signal(signal.SIGUSR1, lambda *_: _leave(0))
@@ -27,6 +36,11 @@ def main() -> None:
     children = []
     if "stubborn" in modes:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "note" in modes:
+        signal.signal(signal.SIGTERM, _note)
+        signal.signal(signal.SIGHUP, _note)
+    if "oblige" in modes:
+        signal.signal(signal.SIGTERM, lambda *_: _leave(0))
     if "fork" in modes:
         child = subprocess.Popen(["/bin/sleep", "1000"], start_new_session=True)
         children.append(child.pid)

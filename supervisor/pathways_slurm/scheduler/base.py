@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The narrow boundary to whatever runs array tasks: Slurm, or processes on this machine.
 
-The supervisor needs seven verbs and one snapshot type, nothing else. An array is the set of tasks
+The supervisor needs eight verbs and one snapshot type, nothing else. An array is the set of tasks
 submitted for one service run; a task is one TPU slice and holds all of that slice's nodes.
 """
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -124,6 +125,10 @@ class Scheduler(Protocol):
     def requeue(self, task_id: str) -> None:
         """Runs the task again: from its end, or by ending its present run first.
 
+        That end is soon, also if the hosts hang or are stopped: they get SIGTERM, and SIGKILL after
+        the scheduler's own kill wait, which need not be the time that a notice promises. To give
+        the hosts time, ``notify`` them first and wait.
+
         Idempotent: a task that is pending already stays as it is.
 
         Raises:
@@ -140,7 +145,22 @@ class Scheduler(Protocol):
         """
 
     def cancel(self, task_ids: Sequence[str]) -> None:
-        """Ends tasks for good; returns once the order is taken. Unknown and ended ids are fine."""
+        """Ends tasks for good; returns once the order is taken. Unknown and ended ids are fine.
+
+        A running task ends as soon as with ``requeue``.
+        """
+
+    def notify(self, task_ids: Sequence[str], number: signal.Signals) -> None:
+        """Sends a signal to the hosts' processes of running tasks, and does nothing else to them.
+
+        What a host makes of it is its own affair: one that ends has ended by itself, and its task
+        may be requeued. Tasks that are unknown, pending, ending or ended get none, and neither does
+        a host whose program has not started yet; that it arrived shows in what the hosts do. Twice
+        is two signals.
+
+        Raises:
+            SchedulerError: The scheduler can't send this signal.
+        """
 
     def power_down(self, nodes: Sequence[str]) -> bool:
         """Asks for these nodes to be re-created. False if this cluster or user cannot."""

@@ -71,8 +71,9 @@ class LocalScheduler:
         Args:
             directory: Where arrays are kept.
             network: Loopback network of the nodes' addresses, such as 127.0.0.0/16.
-            kill_wait_s: From SIGTERM to SIGKILL when a run ends; an array keeps that of its
-                submission.
+            kill_wait_s: From SIGTERM to SIGKILL when a run ends, however it does; an array keeps
+                that of its submission. Short on purpose: it ends runs that hang, and those of a
+                service that ends. Nothing is saved in it: for that hosts are notified first.
             requeue_delay_s: How long a requeued task stays PENDING (BeginTime) unless released,
                 as it does for a while under Slurm.
         """
@@ -162,6 +163,16 @@ class LocalScheduler:
                     store.log(f"task {index}: cancelled")
                 # Also for an earlier intent: who wrote it may have been killed before the telling.
                 _tell(store, index)
+
+    def notify(self, task_ids: Sequence[str], number: signal.Signals) -> None:
+        """See the protocol. What a host has forked gets none."""
+        for task_id in task_ids:
+            with contextlib.suppress(_NoSuchTask), self._task(task_id) as (store, index):
+                hosts = _hosts(store, index)
+                reached = [host.pid for host in hosts if processes.send_signal(host, number)]
+                if reached:
+                    to = " ".join(map(str, reached))
+                    store.log(f"task {index}: {number.name} to processes {to}")
 
     def eviction(self) -> str:
         """See the protocol. Nobody but the user starts a local service."""
@@ -299,6 +310,17 @@ def _start_runner(store: ArrayStore, index: int, slot: RunnerSlot) -> None:
     finally:
         os.close(output)
     store.log(f"task {index}: runner started")
+
+
+def _hosts(store: ArrayStore, index: int) -> list[processes.ProcessIdentity]:
+    """The hosts' processes of a running task. While the array is locked."""
+    record = store.record(index)
+    task = observed(store.spec(), store.array_id, index, record, time.time())
+    runner = store.runner(index)
+    if task.state is not TaskState.RUNNING or runner is None or not processes.is_alive(runner):
+        return []
+    # A pid on record may be another's by now; one of the runner's own descendants is not.
+    return [host for host in processes.descendants(runner.pid) if host.pid in task.pids]
 
 
 def _tell(store: ArrayStore, index: int) -> None:

@@ -9,6 +9,7 @@ can give an id a second time.
 
 import os
 import re
+import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -57,7 +58,7 @@ _POLL_S = 0.1
 # Clocks of this machine and of slurmctld's may differ by less than this.
 _LATE_S = 60.0
 # Words of one scancel, far below any limit of a command line.
-_CANCEL_AT_ONCE = 500
+_SCANCEL_AT_ONCE = 500
 
 # Refusals of orders that were overtaken: what was asked for is so already, or never will be.
 _IS_PENDING = "pending execution"
@@ -187,13 +188,26 @@ class SlurmScheduler:
             for row in self._look()
             if row.id in wanted and self._view.is_ours(row) and not row.state.ended
         ]
-        for start in range(0, len(live), _CANCEL_AT_ONCE):
-            self._scancel([row.id for row in live[start : start + _CANCEL_AT_ONCE]])
+        self._scancel([row.id for row in live])
         waiting: dict[str, list[int]] = {}
         for row in live:
             if row.index is not None and never_ran(row):
                 waiting.setdefault(row.array, []).append(row.index)
         self._view.withdraw(waiting, self._client.timeout_s)
+
+    def notify(self, task_ids: Sequence[str], number: signal.Signals) -> None:
+        """See the protocol. Reaches every process of a host, also what its program has forked."""
+        rows = self._look() if task_ids else ()
+        running = [
+            row.id
+            for row in rows
+            if row.id in task_ids and row.state is TaskState.RUNNING and self._view.is_ours(row)
+        ]
+        if running:
+            # Without --batch or --full: srun, which is the batch script, ends of many a signal,
+            # and its step with it.
+            name = number.name.removeprefix("SIG")
+            self._scancel(running, f"--signal={name}", refused=f"did not get {number.name}")
 
     def eviction(self) -> str:
         """See the protocol: what Slurm says of the job that this process belongs to."""
@@ -256,15 +270,19 @@ class SlurmScheduler:
         if done.code != 0 and not any(words in done.words for words in _NOT_PENDING):
             raise refusal(done, f"task {task_id} was not released")
 
-    def _scancel(self, ids: Sequence[str]) -> None:
-        done = self._client.order("scancel", *ids)
-        left = [
-            line
-            for line in done.words.lower().split("; ")
-            if done.code != 0 and not any(words in line for words in _IS_OVER)
-        ]
-        if left:
-            raise refusal(done, f"tasks {', '.join(ids)} were not cancelled")
+    def _scancel(
+        self, ids: Sequence[str], *options: str, refused: str = "were not cancelled"
+    ) -> None:
+        for start in range(0, len(ids), _SCANCEL_AT_ONCE):
+            some = ids[start : start + _SCANCEL_AT_ONCE]
+            done = self._client.order("scancel", *options, *some)
+            left = [
+                line
+                for line in done.words.lower().split("; ")
+                if done.code != 0 and not any(words in line for words in _IS_OVER)
+            ]
+            if left:
+                raise refusal(done, f"tasks {', '.join(some)} {refused}")
 
     def _cancel_seconds(self, rows: Sequence[Row], wanted: Sequence[str]) -> None:
         names = {job_name(i.tag): array for array in wanted if (i := self._view.intent(array))}

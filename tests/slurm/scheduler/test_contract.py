@@ -4,6 +4,7 @@
 
 from tests.contract.test_scheduler import (
     TestCancel,
+    TestNotify,
     TestObservation,
     TestRefusals,
     TestRequeue,
@@ -13,6 +14,7 @@ from tests.contract.test_scheduler import (
 
 __all__ = [
     "TestCancel",
+    "TestNotify",
     "TestObservation",
     "TestRefusals",
     "TestRequeue",
