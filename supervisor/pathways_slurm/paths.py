@@ -84,6 +84,11 @@ class ServicePaths:
         return self.state / "status.json"
 
     @property
+    def maintenance(self) -> Path:
+        """Requests for maintenance, one file a slice."""
+        return self.state / "maintenance"
+
+    @property
     def local_arrays(self) -> Path:
         """The local scheduler's directory."""
         return self.state / "local"

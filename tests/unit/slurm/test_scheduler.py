@@ -285,7 +285,7 @@ class TestOrders:
         case.slurm.answers["scancel --signal=TERM"] = (1, f"{answer} or completed")
         case.scheduler().notify(["44_0"], signal.SIGTERM)
         case.slurm.answers["scancel --signal=TERM"] = (1, "scancel: error: Access denied")
-        with pytest.raises(SchedulerError, match="44_0 did not get SIGTERM: .*Access denied"):
+        with pytest.raises(SchedulerError, match=r"44_0 did not get SIGTERM: .*Access denied"):
             case.scheduler().notify(["44_0"], signal.SIGTERM)
 
     def test_a_second_array_that_can_not_be_cancelled_spoils_no_look(self, case: Case) -> None:
