@@ -17,7 +17,7 @@ from pathways_emulator import membership_pb2 as pb
 from pathways_emulator import rpc
 from pathways_emulator.address import Address
 from pathways_emulator.lease import Lease, clock_s
-from pathways_emulator.registry import Registration, StopKind
+from pathways_emulator.registration import Registration, StopKind
 
 _log = logging.getLogger(__name__)
 

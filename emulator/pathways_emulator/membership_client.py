@@ -130,6 +130,21 @@ def announce_shutdown(resource_manager: Address, reason: str, timeout_s: float) 
         rpc.announce_shutdown(channel)(request, timeout=timeout_s)
 
 
+def release(
+    resource_manager: Address, slice_index: int, incarnation: int, reason: str, timeout_s: float
+) -> None:
+    """Says that nothing on that run of a slice is needed any more: its workers may end.
+
+    Nothing happens if it is over already, or a newer one has registered.
+
+    Raises:
+        grpc.RpcError: The resource manager could not be reached in time.
+    """
+    with grpc.insecure_channel(str(resource_manager), options=rpc.CHANNEL_OPTIONS) as channel:
+        request = pb.ReleaseRequest(slice_index=slice_index, incarnation=incarnation, reason=reason)
+        rpc.release(channel)(request, timeout=timeout_s)
+
+
 def status(resource_manager: Address, timeout_s: float) -> pb.StatusResponse:
     """What the resource manager knows, host by host.
 

@@ -5,6 +5,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 MAX_PORT = 65535
 
@@ -91,6 +92,50 @@ def seconds(text: str) -> float:
     if not math.isfinite(value) or value <= 0:
         raise ValueError(expected)
     return value
+
+
+def seconds_or_zero(text: str) -> float:
+    """A duration in seconds that may be 0.
+
+    Raises:
+        ValueError: Not a finite number from 0.
+    """
+    expected = "expected a number of seconds from 0, such as 25"
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(expected) from None
+    if not math.isfinite(value) or value < 0:
+        raise ValueError(expected)
+    return value
+
+
+def file_to_write(text: str) -> Path:
+    """The absolute path of a file, there or not, in a directory that is there.
+
+    Raises:
+        ValueError: Not absolute, no such directory, or a directory itself.
+    """
+    path = Path(text)
+    if not path.is_absolute():
+        raise ValueError("expected an absolute path")
+    if path.is_dir():
+        raise ValueError("expected a file, but it is a directory")
+    if not path.parent.is_dir():
+        raise ValueError(f"expected a file in a directory that exists; {path.parent} does not")
+    return path
+
+
+def choice[T: str](text: str, valid: tuple[T, ...]) -> T:
+    """One of the words of `valid`.
+
+    Raises:
+        ValueError: Another word.
+    """
+    for word in valid:
+        if text == word:
+            return word
+    raise ValueError(f"expected {' or '.join(valid)}")
 
 
 def boolean(text: str) -> bool:

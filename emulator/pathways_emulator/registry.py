@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which workers are joined, and so which slices are alive: the resource manager's decisions.
 
-Pure: events go in, orders for workers and lines for the log come out. Time comes in by `tick` only.
+Pure: events go in, orders for workers and lines for the log come out. Time comes in by `tick`, and
+as Unix time where a deadline is meant that other processes know too.
 
 The rules:
 
@@ -13,48 +14,24 @@ The rules:
   stop; only a greater incarnation can make the slice alive again.
 - Silence is measured in time during which the registry was ticked: if the resource manager itself
   was stopped or starved, it could not have heard anybody, and nobody is lost for that.
+- A notice that one host gives is its slice's, and the first one counts. It changes nothing by
+  itself: the slice is alive until it ends, or until it is released because nothing on it is needed
+  any more. A release is an end like any other, but no failure.
 """
 
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass, replace
 
+from pathways_emulator.admission import Instance, Objection, conflict
 from pathways_emulator.membership import Membership, SliceMember
+from pathways_emulator.registration import Registration, StopKind
+from pathways_emulator.slice_run import Host, Run
+from pathways_slurm.runtime_files import Notice, Orders, Report, SliceOrder, SliceReport
 
 # Ticks and heartbeats per heartbeat timeout. A worker must miss several beats before it is lost.
 TICKS_PER_TIMEOUT = 10
 HEARTBEATS_PER_TIMEOUT = 5
 
-
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """What a worker says of itself.
-
-    Attributes:
-        slice_index: 0 .. instance_count-1.
-        host_index: 0 .. hosts-1.
-        hosts: Of the slice.
-        incarnation: >= 1; a newer run of the slice has a greater one.
-        process_uuid: Of the process, so that a second one with the same indices is noticed.
-        address: For people.
-        pid: For people.
-    """
-
-    slice_index: int
-    host_index: int
-    hosts: int
-    incarnation: int
-    process_uuid: str
-    address: str
-    pid: int
-
-
-class StopKind(Enum):
-    """Why a worker must end."""
-
-    REFUSED = "refused"
-    SUPERSEDED = "superseded"
-    SLICE_ENDED = "slice ended"
-    SHUTDOWN = "shutdown"
+_NOBODY = "no worker has registered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +60,9 @@ class Outcome:
     orders: tuple[Order, ...] = ()
     log: tuple[str, ...] = ()
 
+    def __add__(self, later: "Outcome") -> "Outcome":
+        return Outcome(self.orders + later.orders, self.log + later.log)
+
 
 @dataclass(frozen=True, slots=True)
 class HostView:
@@ -90,29 +70,6 @@ class HostView:
 
     registration: Registration
     silent_s: float
-
-
-@dataclass(slots=True)
-class _Host:
-    connection: int
-    registration: Registration
-    heard_s: float
-
-
-@dataclass(slots=True)
-class _Run:
-    """The newest incarnation of a slice. `over` says why it is; "" while it is not."""
-
-    incarnation: int
-    hosts: int
-    # Whether a reader of snapshots may know of this run or of one before it: see `snapshot`.
-    known: bool
-    joined: dict[int, _Host] = field(default_factory=dict)
-    over: str = ""
-
-    @property
-    def alive(self) -> bool:
-        return not self.over and len(self.joined) == self.hosts
 
 
 class Registry:
@@ -138,17 +95,16 @@ class Registry:
             heartbeat_timeout_s: Silence after which a host is lost.
             now_s: Of the clock that `tick` will read too.
         """
-        self._instance_type = instance_type
-        self._instance_count = instance_count
-        self._valid_hosts = valid_hosts
+        self._instance = Instance(instance_type, instance_count, valid_hosts)
         self._timeout_s = heartbeat_timeout_s
         self._last_tick_s = now_s
         self._observed_s = 0.0
         self._settled = False
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, Run] = {}
         self._places: dict[int, tuple[int, int]] = {}
+        self._orders = Orders()
         self._shutdown_reason: str | None = None
-        self._final: Membership | None = None
+        self._final: tuple[Membership, Report] | None = None
 
     @property
     def tick_s(self) -> float:
@@ -171,49 +127,86 @@ class Registry:
 
     def register(self, connection: int, registration: Registration) -> Outcome:
         """A worker asks to be joined. It gets Welcome or Stop; others may get Stop."""
-        place = _place(registration)
         if self._shutdown_reason is not None:
             stop = Stop(connection, StopKind.SHUTDOWN, self._shutdown_reason)
-            return Outcome((stop,), (f"{place} told to stop: {stop.reason}",))
-        stop_or_none = self._objection(connection, registration)
-        if stop_or_none is not None:
-            return Outcome((stop_or_none,), (f"{place} turned away: {stop_or_none.reason}",))
-
-        run = self._runs.get(registration.slice_index)
-        orders: list[Order] = []
-        log: list[str] = []
-        if run is None or registration.incarnation > run.incarnation:
-            if run is not None:
-                reason = (
-                    f"incarnation {run.incarnation} of slice {registration.slice_index} was "
-                    f"replaced by incarnation {registration.incarnation}"
-                )
-                orders += self._release(run, StopKind.SUPERSEDED, reason)
-                log.append(reason)
-            run = _Run(registration.incarnation, registration.hosts, known=run is not None)
-            self._runs[registration.slice_index] = run
+            return Outcome((stop,), (f"{registration.place} told to stop: {stop.reason}",))
+        objection = self._instance.fault(registration)
+        if objection is not None:
+            return _turned_away(connection, registration, objection)
+        begun = self._begin_run(registration)
+        run = self._runs[registration.slice_index]
+        objection = conflict(registration, run)
+        if objection is not None:
+            return begun + _turned_away(connection, registration, objection)
 
         before = run.joined.get(registration.host_index)
         if before is not None:
             # The same process over a new stream; the end of the old one no longer matters.
             self._places.pop(before.connection, None)
-        run.joined[registration.host_index] = _Host(connection, registration, self._observed_s)
+        run.joined[registration.host_index] = Host(connection, registration, self._observed_s)
         self._places[connection] = (registration.slice_index, registration.host_index)
-        orders.append(Welcome(connection))
-        log.append(
-            f"{place} joined from {registration.address} (pid {registration.pid}), "
+        log = [
+            f"{registration.place} joined from {registration.address} (pid {registration.pid}), "
             f"{len(run.joined)} of {run.hosts} hosts"
-        )
+        ]
         if run.alive and before is None:
             run.known = True
             log.append(f"slice {registration.slice_index} is alive")
-        return Outcome(tuple(orders), (*log, *self._settle()))
+        return begun + Outcome((Welcome(connection),), (*log, *self._settle()))
 
     def heard(self, connection: int) -> None:
         """A message came from a worker."""
         host = self._host(connection)
         if host is not None:
             host.heard_s = self._observed_s
+
+    def notice(self, connection: int, reason: str, left_s: float, now: float) -> Outcome:
+        """A worker says that its slice is about to go.
+
+        Args:
+            connection: Of the worker.
+            reason: For people.
+            left_s: Seconds from `now` until its process will be killed.
+            now: Unix time.
+        """
+        place = self._places.get(connection)
+        if place is None:
+            return Outcome()
+        run = self._runs[place[0]]
+        if run.notice is not None:
+            return Outcome()
+        run.notice = Notice(reason, now + left_s)
+        noticed = Outcome((), (f"{run.name} has {left_s:.1f} s left: {reason}",))
+        if self._settled and not run.alive:
+            # It was never complete, so nothing can be on it.
+            return noticed + self.release(run.slice_index, run.incarnation, "nothing was on it")
+        return noticed
+
+    def release(self, slice_index: int, incarnation: int, reason: str) -> Outcome:
+        """Nothing on that run is needed any more: its workers may end.
+
+        Does nothing if the run is over already, or is not the slice's newest.
+        """
+        run = self._runs.get(slice_index)
+        if run is None or run.incarnation != incarnation or run.over:
+            return Outcome()
+        run.released = True
+        orders = self._end(run, StopKind.RELEASED, reason)
+        return Outcome(orders, (f"{run.name} is released: {reason}{_told(orders)}",))
+
+    def obey(self, orders: Orders) -> Outcome:
+        """Follows the supervisor's orders, which take the place of those before.
+
+        They hold for workers that register later, too: a resource manager that has restarted reads
+        its orders before its workers are back.
+        """
+        self._orders = orders
+        outcome = Outcome()
+        for order in orders.released:
+            outcome += self.release(order.index, order.incarnation, order.reason)
+        if orders.shutdown:
+            outcome += self.announce_shutdown(orders.shutdown)
+        return outcome
 
     def leave(self, connection: int, reason: str) -> Outcome:
         """A worker says that it ends."""
@@ -232,44 +225,57 @@ class Registry:
         elapsed_s = now_s - self._last_tick_s
         self._last_tick_s = now_s
         self._observed_s += min(elapsed_s, 2 * self.tick_s)
-        orders: list[Order] = []
-        log: list[str] = []
         silent = [
             host
             for run in self._runs.values()
             for host in run.joined.values()
             if self._observed_s - host.heard_s > self._timeout_s
         ]
+        outcome = Outcome()
         for host in silent:
             cause = f"lost: silent for more than {self._timeout_s:g} s"
-            outcome = self._lose(host.connection, cause, stop_it=True)
-            orders += outcome.orders
-            log += outcome.log
-        return Outcome(tuple(orders), (*log, *self._settle()))
+            outcome += self._lose(host.connection, cause, stop_it=True)
+        return outcome + Outcome((), self._settle())
 
     def announce_shutdown(self, reason: str) -> Outcome:
-        """The service ends: everybody is told to stop, and `snapshot` no longer changes."""
+        """The service ends: everybody is told to stop, and what others see no longer changes."""
         if self._shutdown_reason is not None:
             return Outcome()
-        self._final = self.snapshot()
+        last = self.snapshot(now=0.0)
+        # A notice in the last snapshot would ask for something to be saved.
+        members = tuple(replace(member, notice=None) for member in last.slices)
+        self._final = replace(last, slices=members), replace(self.report(), shutting_down=True)
         self._shutdown_reason = reason
         orders: list[Order] = []
         for run in self._runs.values():
-            orders += self._release(run, StopKind.SHUTDOWN, reason)
-            run.over = run.over or reason
+            orders += self._end(run, StopKind.SHUTDOWN, reason)
         return Outcome(tuple(orders), (f"shutdown announced: {reason}",))
 
-    def snapshot(self) -> Membership:
+    def snapshot(self, now: float) -> Membership:
         """All slices as they are now.
 
         An incarnation that is not complete yet is reported as 0 unless an earlier one of its slice
-        was known: after a restart of the resource manager, a slice whose hosts are still coming
-        back must not look like one that has lost a host.
+        was known: see `Run.known`.
+
+        Args:
+            now: Unix time.
         """
         if self._final is not None:
-            return self._final
-        members = tuple(self._member(index) for index in range(self._instance_count))
-        return Membership(self._instance_type, self._settled, members)
+            return self._final[0]
+        members = tuple(self._member(index, now) for index in range(self._instance.slices))
+        return Membership(self._instance.instance_type, self._settled, members)
+
+    def report(self) -> Report:
+        """All slices, as the supervisor needs to know them."""
+        if self._final is not None:
+            return self._final[1]
+        slices = tuple(
+            SliceReport(index, 0, False, _NOBODY)
+            if (run := self._runs.get(index)) is None
+            else run.report()
+            for index in range(self._instance.slices)
+        )
+        return Report(self._settled, False, slices)
 
     def hosts(self) -> tuple[HostView, ...]:
         """Joined hosts, ordered by slice and host."""
@@ -279,70 +285,25 @@ class Registry:
             for _, host in sorted(run.joined.items())
         )
 
-    def _member(self, index: int) -> SliceMember:
-        run = self._runs.get(index)
-        if run is None:
-            return SliceMember(index, 0, False, "no worker has registered")
-        if run.alive:
-            return SliceMember(index, run.incarnation, True)
-        reason = run.over or (
-            f"{len(run.joined)} of {run.hosts} hosts of incarnation {run.incarnation} registered"
-        )
-        return SliceMember(index, run.incarnation if run.known else 0, False, reason)
-
-    def _objection(self, connection: int, registration: Registration) -> Stop | None:
-        """Why this worker cannot be joined, if so."""
-        fault = self._fault(registration)
-        if fault:
-            return Stop(connection, StopKind.REFUSED, fault)
-        run = self._runs.get(registration.slice_index)
-        if run is None or registration.incarnation > run.incarnation:
-            return None
-        name = f"incarnation {registration.incarnation} of slice {registration.slice_index}"
-        if registration.incarnation < run.incarnation:
-            reason = f"{name} was replaced by incarnation {run.incarnation}"
-            return Stop(connection, StopKind.SUPERSEDED, reason)
-        if run.over:
-            reason = f"{name} is over: {run.over}; a new run needs a greater PATHWAYS_INCARNATION"
-            return Stop(connection, StopKind.SLICE_ENDED, reason)
-        if registration.hosts != run.hosts:
+    def _begin_run(self, registration: Registration) -> Outcome:
+        """Makes the registration's run the slice's newest, if it is newer."""
+        index, incarnation = registration.slice_index, registration.incarnation
+        before = self._runs.get(index)
+        if before is not None and incarnation <= before.incarnation:
+            return Outcome()
+        run = Run(index, incarnation, registration.hosts, known=before is not None)
+        self._runs[index] = run
+        outcome = Outcome()
+        if before is not None:
             reason = (
-                f"the worker says that {name} has {registration.hosts} hosts, but other workers "
-                f"said {run.hosts}; check PATHWAYS_NODE_ADDRESSES of each"
+                f"incarnation {before.incarnation} of slice {index} was replaced by incarnation "
+                f"{incarnation}"
             )
-            return Stop(connection, StopKind.REFUSED, reason)
-        held = run.joined.get(registration.host_index)
-        if held is not None and held.registration.process_uuid != registration.process_uuid:
-            reason = (
-                f"host {registration.host_index} of {name} is another process already, pid "
-                f"{held.registration.pid} at {held.registration.address}; check "
-                "PATHWAYS_SLICE_INDEX, PATHWAYS_HOST_INDEX and PATHWAYS_INCARNATION of both"
-            )
-            return Stop(connection, StopKind.REFUSED, reason)
-        return None
-
-    def _fault(self, registration: Registration) -> str:
-        if not 0 <= registration.slice_index < self._instance_count:
-            return (
-                f"PATHWAYS_SLICE_INDEX is {registration.slice_index}, but valid is 0 to "
-                f"{self._instance_count - 1} (--instance_count={self._instance_count})"
-            )
-        if registration.hosts not in self._valid_hosts:
-            valid = " or ".join(str(hosts) for hosts in sorted(self._valid_hosts))
-            return (
-                f"the slice has {registration.hosts} hosts (PATHWAYS_NODE_ADDRESSES), but valid "
-                f"for --instance_type={self._instance_type} is {valid}"
-            )
-        if not 0 <= registration.host_index < registration.hosts:
-            return (
-                f"PATHWAYS_HOST_INDEX is {registration.host_index}, but valid is 0 to "
-                f"{registration.hosts - 1} (the slice has {registration.hosts} hosts)"
-            )
-        if registration.incarnation < 1:
-            return f"PATHWAYS_INCARNATION is {registration.incarnation}, but valid is >= 1"
-        if not registration.process_uuid:
-            return "the registration has no process_uuid"
-        return ""
+            outcome = Outcome(self._end(before, StopKind.SUPERSEDED, reason), (reason,))
+        for order in self._orders.released:
+            if _is_about(order, run):
+                outcome += self.release(index, incarnation, order.reason)
+        return outcome
 
     def _lose(self, connection: int, cause: str, *, stop_it: bool = False) -> Outcome:
         """A joined host is gone, and its incarnation with it."""
@@ -352,44 +313,67 @@ class Registry:
         index, host_index = place
         run = self._runs[index]
         was_alive = run.alive
-        run.known = True
-        run.over = f"host {host_index} {cause}"
         if not stop_it:
             del run.joined[host_index]
             del self._places[connection]
-        name = f"slice {index} (incarnation {run.incarnation})"
-        reason = f"{name} is over: {run.over}"
-        orders = self._release(run, StopKind.SLICE_ENDED, reason)
-        lost = f"{name} is lost: {run.over}" if was_alive else reason
-        told = f"; told {len(orders)} to stop" if orders else ""
-        return Outcome(tuple(orders), (lost + told,))
+        over = f"host {host_index} {cause}"
+        reason = f"{run.name} is over: {over}"
+        orders = self._end(run, StopKind.SLICE_ENDED, reason, over)
+        lost = f"{run.name} is lost: {over}" if was_alive else reason
+        return Outcome(orders, (f"{lost}{_told(orders)}",))
 
-    def _release(self, run: _Run, kind: StopKind, reason: str) -> list[Order]:
-        """Tells the joined hosts of a run to stop; from now on they are not ours."""
-        orders: list[Order] = []
-        for host in run.joined.values():
-            self._places.pop(host.connection, None)
-            orders.append(Stop(host.connection, kind, reason))
-        run.joined.clear()
-        return orders
+    def _end(self, run: Run, kind: StopKind, reason: str, over: str = "") -> tuple[Stop, ...]:
+        """Ends a run and tells its joined hosts `reason`; from now on they are not ours.
+
+        Args:
+            run: It may be over already.
+            kind: For the hosts.
+            reason: For the hosts.
+            over: Why the run is over, if that is not the same.
+        """
+        connections = run.end(over or reason)
+        for connection in connections:
+            self._places.pop(connection, None)
+        return tuple(Stop(connection, kind, reason) for connection in connections)
+
+    def _member(self, index: int, now: float) -> SliceMember:
+        run = self._runs.get(index)
+        newest = 0 if run is None else run.incarnation
+        abandoned = next(
+            (
+                order.reason
+                for order in self._orders.abandoned
+                if order.index == index and order.incarnation >= newest
+            ),
+            "",
+        )
+        if run is None:
+            return SliceMember(index, 0, False, _NOBODY, abandoned=abandoned)
+        return run.member(now, abandoned)
 
     def _settle(self) -> tuple[str, ...]:
         """Whether absence means loss: when all are here, or had the time to come back."""
         if self._settled:
             return ()
         alive = sum(run.alive for run in self._runs.values())
-        if alive < self._instance_count and self._observed_s < self._timeout_s:
+        if alive < self._instance.slices and self._observed_s < self._timeout_s:
             return ()
         self._settled = True
-        return (f"settled with {alive} of {self._instance_count} slices alive",)
+        return (f"settled with {alive} of {self._instance.slices} slices alive",)
 
-    def _host(self, connection: int) -> _Host | None:
+    def _host(self, connection: int) -> Host | None:
         place = self._places.get(connection)
         return None if place is None else self._runs[place[0]].joined.get(place[1])
 
 
-def _place(registration: Registration) -> str:
-    return (
-        f"slice {registration.slice_index} host {registration.host_index} "
-        f"(incarnation {registration.incarnation})"
-    )
+def _turned_away(connection: int, registration: Registration, objection: Objection) -> Outcome:
+    stop = Stop(connection, objection.kind, objection.reason)
+    return Outcome((stop,), (f"{registration.place} turned away: {objection.reason}",))
+
+
+def _is_about(order: SliceOrder, run: Run) -> bool:
+    return (order.index, order.incarnation) == (run.slice_index, run.incarnation)
+
+
+def _told(orders: tuple[Stop, ...]) -> str:
+    return f"; told {len(orders)} to stop" if orders else ""

@@ -59,7 +59,7 @@ class ResourceManager:
         self._started_s = time.monotonic()
         self._connections = itertools.count(1)
         self._outboxes: dict[int, asyncio.Queue[pb.JoinResponse | None]] = {}
-        self._snapshot = registry.snapshot()
+        self._snapshot = registry.snapshot(time.time())
         self._changed = asyncio.Event()
         self._closing = False
 
@@ -112,6 +112,11 @@ class ResourceManager:
                 case "registration":
                     registration = rpc.registration_from_pb(request.registration)
                     self._apply(self._registry.register(connection, registration))
+                case "notice":
+                    notice = request.notice
+                    self._apply(
+                        self._registry.notice(connection, notice.reason, notice.left_s, time.time())
+                    )
                 case "heartbeat":
                     ack = pb.Ack(sent_ns=request.heartbeat.sent_ns)
                     self._send(connection, pb.JoinResponse(ack=ack))
@@ -128,7 +133,8 @@ class ResourceManager:
         while not self._closing:
             # Taken before the snapshot is sent, so that a change meanwhile is not missed.
             changed = self._changed
-            await context.write(rpc.snapshot_to_pb(self._snapshot, keepalive_s))
+            snapshot = self._registry.snapshot(time.time())
+            await context.write(rpc.snapshot_to_pb(snapshot, keepalive_s))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(changed.wait(), keepalive_s)
 
@@ -143,6 +149,17 @@ class ResourceManager:
         self._apply(self._registry.announce_shutdown(reason))
         return pb.AnnounceShutdownResponse()
 
+    async def release(
+        self,
+        request: pb.ReleaseRequest,
+        context: grpc.aio.ServicerContext[  # noqa: ARG002 - gRPC passes it
+            pb.ReleaseRequest, pb.ReleaseResponse
+        ],
+    ) -> pb.ReleaseResponse:
+        reason = request.reason or "it is not needed any more"
+        self._apply(self._registry.release(request.slice_index, request.incarnation, reason))
+        return pb.ReleaseResponse()
+
     async def status(
         self,
         request: pb.StatusRequest,  # noqa: ARG002 - gRPC passes it
@@ -151,7 +168,9 @@ class ResourceManager:
         ],
     ) -> pb.StatusResponse:
         return pb.StatusResponse(
-            snapshot=rpc.snapshot_to_pb(self._snapshot, self._registry.heartbeat_interval_s),
+            snapshot=rpc.snapshot_to_pb(
+                self._registry.snapshot(time.time()), self._registry.heartbeat_interval_s
+            ),
             hosts=[
                 pb.HostStatus(
                     slice_index=host.registration.slice_index,
@@ -160,6 +179,8 @@ class ResourceManager:
                     address=host.registration.address,
                     pid=host.registration.pid,
                     silent_s=host.silent_s,
+                    pid_space=host.registration.pid_space,
+                    node=host.registration.node,
                 )
                 for host in self._registry.hosts()
             ],
@@ -181,7 +202,7 @@ class ResourceManager:
                     self._send(connection, pb.JoinResponse(welcome=welcome))
                 case Stop(connection, kind, reason):
                     self._send(connection, pb.JoinResponse(stop=rpc.stop_to_pb(kind, reason)))
-        snapshot = self._registry.snapshot()
+        snapshot = self._registry.snapshot(time.time())
         if snapshot != self._snapshot:
             self._snapshot = snapshot
             self._changed.set()

@@ -15,8 +15,8 @@ from typing import Protocol
 import grpc
 
 from pathways_emulator import membership_pb2 as pb
-from pathways_emulator.membership import Membership, SliceMember
-from pathways_emulator.registry import Registration, StopKind
+from pathways_emulator.membership import Membership, Notice, SliceMember
+from pathways_emulator.registration import Registration, StopKind
 
 SERVICE = "pathways_emulator.membership.v1.MembershipService"
 
@@ -41,6 +41,7 @@ _STOP_KINDS: Mapping[StopKind, pb.Stop.Kind] = MappingProxyType(
         StopKind.SUPERSEDED: pb.Stop.SUPERSEDED,
         StopKind.SLICE_ENDED: pb.Stop.SLICE_ENDED,
         StopKind.SHUTDOWN: pb.Stop.SHUTDOWN,
+        StopKind.RELEASED: pb.Stop.RELEASED,
     }
 )
 
@@ -66,6 +67,12 @@ class Servicer(Protocol):
         context: grpc.aio.ServicerContext[pb.AnnounceShutdownRequest, pb.AnnounceShutdownResponse],
     ) -> pb.AnnounceShutdownResponse: ...
 
+    async def release(
+        self,
+        request: pb.ReleaseRequest,
+        context: grpc.aio.ServicerContext[pb.ReleaseRequest, pb.ReleaseResponse],
+    ) -> pb.ReleaseResponse: ...
+
     async def status(
         self,
         request: pb.StatusRequest,
@@ -88,6 +95,11 @@ def handler(servicer: Servicer) -> grpc.GenericRpcHandler:
                 servicer.announce_shutdown,
                 pb.AnnounceShutdownRequest.FromString,
                 pb.AnnounceShutdownResponse.SerializeToString,
+            ),
+            "Release": grpc.unary_unary_rpc_method_handler(
+                servicer.release,
+                pb.ReleaseRequest.FromString,
+                pb.ReleaseResponse.SerializeToString,
             ),
             "Status": grpc.unary_unary_rpc_method_handler(
                 servicer.status, pb.StatusRequest.FromString, pb.StatusResponse.SerializeToString
@@ -123,6 +135,15 @@ def announce_shutdown(
     )
 
 
+def release(
+    channel: grpc.Channel,
+) -> grpc.UnaryUnaryMultiCallable[pb.ReleaseRequest, pb.ReleaseResponse]:
+    """The Release method."""
+    return channel.unary_unary(
+        f"/{SERVICE}/Release", pb.ReleaseRequest.SerializeToString, pb.ReleaseResponse.FromString
+    )
+
+
 def status(
     channel: grpc.Channel,
 ) -> grpc.UnaryUnaryMultiCallable[pb.StatusRequest, pb.StatusResponse]:
@@ -141,6 +162,8 @@ def registration_to_pb(registration: Registration) -> pb.Registration:
         process_uuid=registration.process_uuid,
         address=registration.address,
         pid=registration.pid,
+        pid_space=registration.pid_space,
+        node=registration.node,
     )
 
 
@@ -153,6 +176,8 @@ def registration_from_pb(message: pb.Registration) -> Registration:
         process_uuid=message.process_uuid,
         address=message.address,
         pid=message.pid,
+        pid_space=message.pid_space,
+        node=message.node,
     )
 
 
@@ -172,15 +197,7 @@ def snapshot_to_pb(membership: Membership, keepalive_s: float) -> pb.Snapshot:
     return pb.Snapshot(
         instance_type=membership.instance_type,
         settled=membership.settled,
-        slices=[
-            pb.SliceMember(
-                index=member.index,
-                incarnation=member.incarnation,
-                alive=member.alive,
-                reason=member.reason,
-            )
-            for member in membership.slices
-        ],
+        slices=[_member_to_pb(member) for member in membership.slices],
         keepalive_s=keepalive_s,
     )
 
@@ -189,8 +206,31 @@ def snapshot_from_pb(message: pb.Snapshot) -> Membership:
     return Membership(
         instance_type=message.instance_type,
         settled=message.settled,
-        slices=tuple(
-            SliceMember(member.index, member.incarnation, member.alive, member.reason)
-            for member in message.slices
-        ),
+        slices=tuple(_member_from_pb(member) for member in message.slices),
+    )
+
+
+def _member_to_pb(member: SliceMember) -> pb.SliceMember:
+    notice = member.notice
+    return pb.SliceMember(
+        index=member.index,
+        incarnation=member.incarnation,
+        alive=member.alive,
+        reason=member.reason,
+        notice=None if notice is None else pb.Notice(reason=notice.reason, left_s=notice.left_s),
+        abandoned=member.abandoned,
+    )
+
+
+def _member_from_pb(message: pb.SliceMember) -> SliceMember:
+    notice = None
+    if message.HasField("notice"):
+        notice = Notice(message.notice.reason, message.notice.left_s)
+    return SliceMember(
+        index=message.index,
+        incarnation=message.incarnation,
+        alive=message.alive,
+        reason=message.reason,
+        notice=notice,
+        abandoned=message.abandoned,
     )

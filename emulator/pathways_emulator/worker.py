@@ -19,7 +19,7 @@ from pathways_emulator import address as addresses
 from pathways_emulator.address import Address
 from pathways_emulator.flags import WorkerFlags
 from pathways_emulator.join import Ending, Join, LeaseExpired, Stopped
-from pathways_emulator.registry import Registration, StopKind
+from pathways_emulator.registration import Registration, StopKind
 from pathways_emulator.settings import Settings
 from pathways_emulator.worker_environment import Place
 
@@ -38,7 +38,8 @@ class ExitCode(IntEnum):
     """What a worker's exit code says. Flags or environment that are wrong are 2, as everywhere."""
 
     ENDED = 0
-    """SIGTERM, SIGINT, or the service is ending."""
+    """SIGTERM, SIGINT, the service is ending, or nothing on the slice is needed any more: after a
+    SIGTERM its data is saved, or the time until its death has passed."""
     CANNOT_LISTEN = 1
     """The port is taken, or the address is not this machine's."""
     REFUSED = 3
@@ -55,6 +56,7 @@ _EXIT_CODES = {
     StopKind.SUPERSEDED: ExitCode.STOPPED,
     StopKind.SLICE_ENDED: ExitCode.STOPPED,
     StopKind.SHUTDOWN: ExitCode.ENDED,
+    StopKind.RELEASED: ExitCode.ENDED,
 }
 
 

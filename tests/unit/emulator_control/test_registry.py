@@ -3,16 +3,12 @@
 import pytest
 
 from pathways_emulator.membership import SliceMember
-from pathways_emulator.registry import (
-    Outcome,
-    Registration,
-    Registry,
-    Stop,
-    StopKind,
-    Welcome,
-)
+from pathways_emulator.registration import Registration, StopKind
+from pathways_emulator.registry import Outcome, Registry, Stop, Welcome
 
 TIMEOUT_S = 10.0
+# Unix time: whatever it is.
+NOW = 1_800_000_000.0
 
 
 class World:
@@ -61,7 +57,7 @@ class World:
         return outcomes
 
     def member(self, index: int) -> SliceMember:
-        return self.registry.snapshot().slices[index]
+        return self.registry.snapshot(NOW).slices[index]
 
 
 def stops(outcome: Outcome) -> list[tuple[int, StopKind]]:
@@ -69,7 +65,7 @@ def stops(outcome: Outcome) -> list[tuple[int, StopKind]]:
 
 
 def test_nobody_has_registered_at_first() -> None:
-    snapshot = World(slices=3).registry.snapshot()
+    snapshot = World(slices=3).registry.snapshot(NOW)
     assert not snapshot.settled
     assert [member.index for member in snapshot.slices] == [0, 1, 2]
     assert snapshot.slices[1] == SliceMember(1, 0, False, "no worker has registered")
@@ -229,25 +225,25 @@ def test_it_settles_when_everybody_had_the_time_to_come_back() -> None:
     world = World()
     connection = world.joined(0)
     world.ticks(TIMEOUT_S - world.registry.tick_s, connection)
-    assert not world.registry.snapshot().settled
+    assert not world.registry.snapshot(NOW).settled
     world.ticks(world.registry.tick_s, connection)
-    assert world.registry.snapshot().settled
+    assert world.registry.snapshot(NOW).settled
 
 
 def test_it_settles_at_once_when_everybody_is_there() -> None:
     world = World()
     world.joined(0)
-    assert not world.registry.snapshot().settled
+    assert not world.registry.snapshot(NOW).settled
     connection = world.joined(1)
-    assert world.registry.snapshot().settled
+    assert world.registry.snapshot(NOW).settled
     world.registry.closed(connection)
-    assert world.registry.snapshot().settled
+    assert world.registry.snapshot(NOW).settled
 
 
 def test_a_loss_is_told_before_it_has_settled() -> None:
     world = World()
     world.registry.closed(world.joined(0))
-    assert not world.registry.snapshot().settled
+    assert not world.registry.snapshot(NOW).settled
     assert world.member(0).incarnation == 1
     assert not world.member(0).alive
 
@@ -255,7 +251,7 @@ def test_a_loss_is_told_before_it_has_settled() -> None:
 def test_an_announced_shutdown_stops_all_and_freezes_the_snapshot() -> None:
     world = World()
     connections = [world.joined(index) for index in range(2)]
-    before = world.registry.snapshot()
+    before = world.registry.snapshot(NOW)
     outcome = world.registry.announce_shutdown("down")
     assert stops(outcome) == [(connection, StopKind.SHUTDOWN) for connection in connections]
     for connection in connections:
@@ -263,7 +259,7 @@ def test_an_announced_shutdown_stops_all_and_freezes_the_snapshot() -> None:
     late, refused = world.join(0, run=2)
     assert stops(refused) == [(late, StopKind.SHUTDOWN)]
     world.ticks(2 * TIMEOUT_S)
-    assert world.registry.snapshot() == before
+    assert world.registry.snapshot(NOW) == before
     assert world.registry.announce_shutdown("again") == Outcome()
 
 

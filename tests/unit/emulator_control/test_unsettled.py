@@ -4,7 +4,10 @@
 
 from pathways_emulator.membership import Membership, SliceMember
 from pathways_emulator.proxy.health import Health, first_health, next_health
-from pathways_emulator.registry import Registration, Registry
+from pathways_emulator.registration import Registration
+from pathways_emulator.registry import Registry
+
+NOW = 1_800_000_000.0
 
 
 def registry_of_two_hosts() -> Registry:
@@ -28,13 +31,13 @@ def running() -> Health:
 
 def test_a_slice_that_is_coming_back_to_a_new_resource_manager_is_kept() -> None:
     registry = registry_of_two_hosts()
-    health = next_health(running(), registry.snapshot())
+    health = next_health(running(), registry.snapshot(NOW))
     assert health.error_of([0]) is None
     join(registry, 1, 0)
-    health = next_health(health, registry.snapshot())
+    health = next_health(health, registry.snapshot(NOW))
     assert health.error_of([0]) is None
     join(registry, 2, 1)
-    health = next_health(health, registry.snapshot())
+    health = next_health(health, registry.snapshot(NOW))
     assert health.error_of([0]) is None
 
 
@@ -43,19 +46,19 @@ def test_a_slice_that_ends_before_the_snapshot_is_settled_is_lost_at_once() -> N
     join(registry, 1, 0)
     join(registry, 2, 1)
     registry.closed(2)
-    assert not registry.snapshot().settled
-    assert next_health(running(), registry.snapshot()).error_of([0]) is not None
+    assert not registry.snapshot(NOW).settled
+    assert next_health(running(), registry.snapshot(NOW)).error_of([0]) is not None
 
 
 def test_half_a_slice_that_ends_before_the_snapshot_is_settled_is_lost_at_once() -> None:
     registry = registry_of_two_hosts()
     join(registry, 1, 0)
     registry.closed(1)
-    assert next_health(running(), registry.snapshot()).error_of([0]) is not None
+    assert next_health(running(), registry.snapshot(NOW)).error_of([0]) is not None
 
 
 def test_a_slice_that_does_not_come_back_is_lost_when_settled() -> None:
     registry = registry_of_two_hosts()
     for second in range(12):
         registry.tick(float(second))
-    assert next_health(running(), registry.snapshot()).error_of([0]) is not None
+    assert next_health(running(), registry.snapshot(NOW)).error_of([0]) is not None

@@ -18,7 +18,12 @@ PACKAGES = ("pathways_slurm", "pathways_emulator", "pathways_elastic")
 # room → (where it is, the modules of the other rooms that it may import)
 RULES = {
     "supervisor": ("supervisor", frozenset[str]()),
-    "emulator": ("emulator", frozenset({"pathways_slurm.topology"})),
+    "emulator": (
+        "emulator",
+        frozenset(
+            {"pathways_slurm.topology", "pathways_slurm.runtime_files", "pathways_slurm.files"}
+        ),
+    ),
     "elastic": ("elastic", frozenset({"pathways_slurm.cluster_env", "pathways_slurm.notices"})),
     # A cluster to run on: it knows nothing of the service.
     "slurm": ("slurm", frozenset({"pathways_slurm.topology", "pathways_slurm.files"})),
