@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pathways_slurm.runtime_files import ORDERS_VARIABLE, REPORT_VARIABLE
 from pathways_slurm.scheduler.base import ArraySpec
 from pathways_slurm.topology import slice_environment
 
@@ -91,6 +92,8 @@ def rm_env(
     return base_environment(environ) | {
         "PATHWAYS_BIND_ADDRESS": service_address,
         "PATHWAYS_HEARTBEAT_TIMEOUT_S": f"{settings.heartbeat_timeout_s:g}",
+        REPORT_VARIABLE: str(settings.paths.report),
+        ORDERS_VARIABLE: str(settings.paths.orders),
         # There is no metadata server to ask for TPUs on a CPU node.
         "TPU_SKIP_MDS_QUERY": "true",
     }
@@ -100,10 +103,10 @@ def proxy_env(
     settings: "Settings", service_address: str, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Whole environment of the IFRT proxy, which binds ``service_address``."""
-    del settings
     return base_environment(environ) | {
         "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
         "PATHWAYS_BIND_ADDRESS": service_address,
+        "PATHWAYS_ON_NOTICE": settings.on_notice,
     }
 
 
@@ -115,7 +118,10 @@ def worker_env(settings: "Settings", service_address: str) -> dict[str, str]:
     """
     return slice_environment(
         settings.topology, num_slices=settings.max_slices, coordinator=service_address
-    ) | {"PATHWAYS_LEASE_S": f"{settings.lease_s:g}"}
+    ) | {
+        "PATHWAYS_LEASE_S": f"{settings.lease_s:g}",
+        "PATHWAYS_NOTICE_S": f"{settings.notice_s:g}",
+    }
 
 
 def array_spec(

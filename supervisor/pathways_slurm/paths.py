@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from pathways_slurm import notices
+
 DEFAULT_NAME = "pathways"
 
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
@@ -49,6 +51,16 @@ class ServicePaths:
         return self.directory / "cluster.env"
 
     @property
+    def notices(self) -> Path:
+        """What programs must know of slices that go; beside the discovery file."""
+        return self.directory / notices.FILE
+
+    @property
+    def acknowledgements(self) -> Path:
+        """What programs answer to that."""
+        return self.directory / notices.DIRECTORY
+
+    @property
     def events(self) -> Path:
         """Every transition, one JSON object a line."""
         return self.directory / "events.jsonl"
@@ -82,6 +94,16 @@ class ServicePaths:
     def status(self) -> Path:
         """What ``status`` shows."""
         return self.state / "status.json"
+
+    @property
+    def report(self) -> Path:
+        """The resource manager's, for the supervisor."""
+        return self.state / "report.json"
+
+    @property
+    def orders(self) -> Path:
+        """The supervisor's, for the resource manager."""
+        return self.state / "orders.json"
 
     @property
     def maintenance(self) -> Path:

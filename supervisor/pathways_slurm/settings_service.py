@@ -135,7 +135,7 @@ class ServiceSettings(BaseModel):
     )
     heartbeat_timeout_s: Seconds = setting(
         "PATHWAYS_HEARTBEAT_TIMEOUT_S",
-        "Silence after which the emulator's resource manager takes a worker for lost",
+        "Silence after which a worker is taken for lost",
         "seconds from 1 to 3600",
         default=10,
         ge=1,
@@ -146,6 +146,22 @@ class ServiceSettings(BaseModel):
         "Time without the resource manager after which a worker ends itself",
         "seconds from 1 to 3600",
         default=30,
+        ge=1,
+        le=3600,
+    )
+    on_notice: Literal["suspend", "forward"] = setting(
+        "PATHWAYS_ON_NOTICE",
+        "When a slice is about to go: save its data and resume on its return, or leave that to the "
+        "program, which reads notices.json",
+        "suspend, forward",
+        default="suspend",
+    )
+    notice_s: Seconds = setting(
+        "PATHWAYS_NOTICE_S",
+        "Time from the SIGTERM to the end of a slice that goes, as the scheduler grants it",
+        "seconds from 1 to 3600",
+        default=25,
+        default_text="25, below Slurm's default KillWait of 30",
         ge=1,
         le=3600,
     )

@@ -101,6 +101,8 @@ def _check(service: SlurmService, oracle: dict[str, str], hosts: int, instance_t
         "TPU_SKIP_MDS_QUERY": "true",
         "PATHWAYS_BIND_ADDRESS": ip,
         "PATHWAYS_HEARTBEAT_TIMEOUT_S": "10",
+        "PATHWAYS_ORDERS_FILE": f"{service.home}/state/orders.json",
+        "PATHWAYS_REPORT_FILE": f"{service.home}/state/report.json",
     }
 
     assert _argv(status["proxy"]["pid"]) == [
@@ -113,6 +115,7 @@ def _check(service: SlurmService, oracle: dict[str, str], hosts: int, instance_t
     assert _environment(status["proxy"]["pid"]) == {
         "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
         "PATHWAYS_BIND_ADDRESS": ip,
+        "PATHWAYS_ON_NOTICE": "suspend",
     }
 
     seen = 0
@@ -149,6 +152,7 @@ def _check(service: SlurmService, oracle: dict[str, str], hosts: int, instance_t
                 "MEGASCALE_COORDINATOR_ADDRESS": ip,
                 "PATHWAYS_BIND_ADDRESS": address,
                 "PATHWAYS_LEASE_S": "20",
+                "PATHWAYS_NOTICE_S": "25",
                 "PATHWAYS_SLICE_INDEX": str(index),
                 "PATHWAYS_HOST_INDEX": str(host),
                 "PATHWAYS_NODE_NAMES": ",".join(item["nodes"]),

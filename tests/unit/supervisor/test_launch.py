@@ -105,11 +105,14 @@ def test_components_inherit_only_what_is_listed() -> None:
     assert launch.rm_env(settings, "127.0.0.1", environ) == INHERITED | {
         "PATHWAYS_BIND_ADDRESS": "127.0.0.1",
         "PATHWAYS_HEARTBEAT_TIMEOUT_S": "10",
+        "PATHWAYS_ORDERS_FILE": "/srv/p/state/orders.json",
+        "PATHWAYS_REPORT_FILE": "/srv/p/state/report.json",
         "TPU_SKIP_MDS_QUERY": "true",
     }
     assert launch.proxy_env(settings, "127.0.0.1", environ) == INHERITED | {
         "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
         "PATHWAYS_BIND_ADDRESS": "127.0.0.1",
+        "PATHWAYS_ON_NOTICE": "suspend",
     }
 
 
@@ -125,7 +128,7 @@ def test_by_default_it_is_this_process_that_is_inherited_from(
 
 
 def test_the_array() -> None:
-    settings = load(PATHWAYS_LEASE_S="2.5")
+    settings = load(PATHWAYS_LEASE_S="2.5", PATHWAYS_NOTICE_S="55")
     spec = launch.array_spec(settings, "tag1", "10.0.0.5", [0, 2], 7)
     assert (spec.tag, spec.indices, spec.hosts_per_task) == ("tag1", (0, 2), 2)
     assert spec.first_incarnation == 7
@@ -142,6 +145,7 @@ def test_the_array() -> None:
         "MEGASCALE_COORDINATOR_ADDRESS": "10.0.0.5",
         "MEGASCALE_NUM_SLICES": "3",
         "PATHWAYS_LEASE_S": "2.5",
+        "PATHWAYS_NOTICE_S": "55",
         "TPU_ACCELERATOR_TYPE": "v6e-8",
         "TPU_CHIPS_PER_HOST_BOUNDS": "2,2,1",
         "TPU_HOST_BOUNDS": "1,2,1",
