@@ -17,8 +17,8 @@ class Objection:
 
 
 @dataclass(frozen=True, slots=True)
-class Instance:
-    """What registrations are checked against.
+class Admission:
+    """Whom a resource manager takes, by its flags.
 
     Attributes:
         instance_type: Such as ``tpuv6e:2x4``.

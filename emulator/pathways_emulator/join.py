@@ -44,6 +44,13 @@ class LeaseExpired:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Notice:
+    reason: str
+    # Of this object's clock.
+    deadline_s: float
+
+
 type _Call = grpc.aio.StreamStreamCall[pb.JoinRequest, pb.JoinResponse]
 type Ending = Stopped | LeaseExpired
 
@@ -74,9 +81,12 @@ class Join:
         self._woke_s = 0.0
         self._heartbeat_timeout_s: float | None = None
         self._call: _Call | None = None
+        # Of the present stream, from its welcome on.
+        self._heartbeats: asyncio.Task[None] | None = None
         # A stream takes one message at a time.
         self._writing = asyncio.Lock()
         self._complained = False
+        self._notice: _Notice | None = None
         self.joined = asyncio.Event()
         """Set once the resource manager has welcomed this worker."""
 
@@ -92,6 +102,26 @@ class Join:
             for task in (stay, expire):
                 task.cancel()
             await asyncio.gather(stay, expire, return_exceptions=True)
+
+    @property
+    def connected(self) -> bool:
+        """Whether the resource manager has welcomed this worker and is thought to be there."""
+        return self._heartbeats is not None
+
+    async def give_notice(self, reason: str, left_s: float) -> None:
+        """Tells the resource manager that this process, and so its slice, is about to go.
+
+        One that restarts is told again, with the time that is left then. Without contact, or for a
+        stream that breaks meanwhile, it is told at the next welcome.
+
+        Args:
+            reason: For people.
+            left_s: Seconds until this process will be killed.
+        """
+        self._notice = _Notice(reason, self._clock() + left_s)
+        if self._call is not None and self.connected:
+            with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+                await self._tell_notice(self._call)
 
     async def leave(self, reason: str, timeout_s: float) -> None:
         """Tells the resource manager that this worker ends; gives up after `timeout_s`."""
@@ -132,7 +162,6 @@ class Join:
             str(self._address), options=rpc.CHANNEL_OPTIONS
         ) as channel:
             call = rpc.join(channel)()
-            heartbeats: asyncio.Task[None] | None = None
             try:
                 registered_s = self._clock()
                 registration = rpc.registration_to_pb(self._registration)
@@ -142,9 +171,10 @@ class Join:
                     match response.WhichOneof("order"):
                         case "welcome":
                             self._welcomed(response.welcome, registered_s)
-                            heartbeats = asyncio.create_task(
+                            self._heartbeats = asyncio.create_task(
                                 self._beat(call, response.welcome.heartbeat_interval_s)
                             )
+                            await self._tell_notice(call)
                         case "ack":
                             self._acknowledged(response.ack.sent_ns / _NANOSECONDS)
                         case "stop":
@@ -159,14 +189,21 @@ class Join:
                 self._complain(str(error))
             finally:
                 self._call = None
-                if heartbeats is not None:
-                    heartbeats.cancel()
+                if self._heartbeats is not None:
+                    self._heartbeats.cancel()
+                    self._heartbeats = None
                 call.cancel()
         return None
 
     async def _write(self, call: _Call, request: pb.JoinRequest) -> None:
         async with self._writing:
             await call.write(request)
+
+    async def _tell_notice(self, call: _Call) -> None:
+        if self._notice is not None:
+            left_s = max(0.0, self._notice.deadline_s - self._clock())
+            notice = pb.Notice(reason=self._notice.reason, left_s=left_s)
+            await self._write(call, pb.JoinRequest(notice=notice))
 
     async def _beat(self, call: _Call, interval_s: float) -> None:
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):

@@ -21,7 +21,7 @@ The rules:
 
 from dataclasses import dataclass, replace
 
-from pathways_emulator.admission import Instance, Objection, conflict
+from pathways_emulator.admission import Admission, Objection, conflict
 from pathways_emulator.membership import Membership, SliceMember
 from pathways_emulator.registration import Registration, StopKind
 from pathways_emulator.slice_run import Host, Run
@@ -95,7 +95,9 @@ class Registry:
             heartbeat_timeout_s: Silence after which a host is lost.
             now_s: Of the clock that `tick` will read too.
         """
-        self._instance = Instance(instance_type, instance_count, valid_hosts)
+        self._instance_type = instance_type
+        self._instance_count = instance_count
+        self._admission = Admission(instance_type, instance_count, valid_hosts)
         self._timeout_s = heartbeat_timeout_s
         self._last_tick_s = now_s
         self._observed_s = 0.0
@@ -130,7 +132,7 @@ class Registry:
         if self._shutdown_reason is not None:
             stop = Stop(connection, StopKind.SHUTDOWN, self._shutdown_reason)
             return Outcome((stop,), (f"{registration.place} told to stop: {stop.reason}",))
-        objection = self._instance.fault(registration)
+        objection = self._admission.fault(registration)
         if objection is not None:
             return _turned_away(connection, registration, objection)
         begun = self._begin_run(registration)
@@ -262,8 +264,8 @@ class Registry:
         """
         if self._final is not None:
             return self._final[0]
-        members = tuple(self._member(index, now) for index in range(self._instance.slices))
-        return Membership(self._instance.instance_type, self._settled, members)
+        members = tuple(self._member(index, now) for index in range(self._instance_count))
+        return Membership(self._instance_type, self._settled, members)
 
     def report(self) -> Report:
         """All slices, as the supervisor needs to know them."""
@@ -273,7 +275,7 @@ class Registry:
             SliceReport(index, 0, False, _NOBODY)
             if (run := self._runs.get(index)) is None
             else run.report()
-            for index in range(self._instance.slices)
+            for index in range(self._instance_count)
         )
         return Report(self._settled, False, slices)
 
@@ -356,10 +358,10 @@ class Registry:
         if self._settled:
             return ()
         alive = sum(run.alive for run in self._runs.values())
-        if alive < self._instance.slices and self._observed_s < self._timeout_s:
+        if alive < self._instance_count and self._observed_s < self._timeout_s:
             return ()
         self._settled = True
-        return (f"settled with {alive} of {self._instance.slices} slices alive",)
+        return (f"settled with {alive} of {self._instance_count} slices alive",)
 
     def _host(self, connection: int) -> Host | None:
         place = self._places.get(connection)

@@ -11,7 +11,8 @@ import itertools
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
+from functools import partial
 
 import grpc
 
@@ -22,12 +23,16 @@ from pathways_emulator.address import Address
 from pathways_emulator.flags import ResourceManagerFlags
 from pathways_emulator.registry import Outcome, Registry, Stop, Welcome
 from pathways_emulator.settings import Settings
+from pathways_emulator.supervision import OrdersFile, ReportFile
 from pathways_slurm import topology
+from pathways_slurm.runtime_files import Orders
 
 _log = logging.getLogger(__name__)
 
 # Time for Stop orders to leave before the process ends.
 _GRACE_S = 0.2
+# How often the orders are looked at, and how soon a report that was not written is tried again.
+_FILES_INTERVAL_S = 0.2
 
 
 def valid_hosts(instance_type: str) -> frozenset[int]:
@@ -61,6 +66,7 @@ class ResourceManager:
         self._outboxes: dict[int, asyncio.Queue[pb.JoinResponse | None]] = {}
         self._snapshot = registry.snapshot(time.time())
         self._changed = asyncio.Event()
+        self._applied = asyncio.Event()
         self._closing = False
 
     async def tick_forever(self) -> None:
@@ -68,6 +74,28 @@ class ResourceManager:
         while True:
             await asyncio.sleep(self._registry.tick_s)
             self._apply(self._registry.tick(time.monotonic()))
+
+    async def report_forever(self, file: ReportFile) -> None:
+        """Writes every change of the report."""
+        while True:
+            # Before the report is taken, so that a change meanwhile is not missed.
+            self._applied.clear()
+            if await asyncio.to_thread(file.keep, self._registry.report()):
+                await self._applied.wait()
+            else:
+                await asyncio.sleep(_FILES_INTERVAL_S)
+
+    async def obey_forever(self, file: OrdersFile) -> None:
+        """Follows the supervisor's orders."""
+        while True:
+            orders = await asyncio.to_thread(file.news)
+            if orders is not None:
+                self.obey(orders)
+            await asyncio.sleep(_FILES_INTERVAL_S)
+
+    def obey(self, orders: Orders) -> None:
+        """Follows these orders."""
+        self._apply(self._registry.obey(orders))
 
     def close(self) -> None:
         """Ends all streams; from now on their end is our own doing and means nothing."""
@@ -202,6 +230,7 @@ class ResourceManager:
                     self._send(connection, pb.JoinResponse(welcome=welcome))
                 case Stop(connection, kind, reason):
                     self._send(connection, pb.JoinResponse(stop=rpc.stop_to_pb(kind, reason)))
+        self._applied.set()
         snapshot = self._registry.snapshot(time.time())
         if snapshot != self._snapshot:
             self._snapshot = snapshot
@@ -238,6 +267,9 @@ async def run(flags: ResourceManagerFlags, settings: Settings) -> int:
     try:
         # gRPC's own error does not say why; a socket's does.
         addresses.require_free(where)
+        # Before the port opens, so that whoever finds it open finds this report and not that of a
+        # predecessor, and no worker is joined that must end.
+        files = _open_files(manager, registry, settings)
         server.add_insecure_port(str(where))
     except (OSError, RuntimeError) as error:
         _log.error("resource manager: %s", error)
@@ -251,11 +283,30 @@ async def run(flags: ResourceManagerFlags, settings: Settings) -> int:
         flags.instance_type,
         chips,
     )
-    ticker = asyncio.create_task(manager.tick_forever())
+    tasks = [asyncio.create_task(work()) for work in (manager.tick_forever, *files)]
     await stop.wait()
     rest = "" if registry.shutting_down else "; workers stay for their lease, for a successor"
     _log.info("resource manager ends%s", rest)
-    ticker.cancel()
+    for task in tasks:
+        task.cancel()
     manager.close()
     await server.stop(_GRACE_S)
     return 0
+
+
+def _open_files(
+    manager: ResourceManager, registry: Registry, settings: Settings
+) -> list[Callable[[], Coroutine[None, None, None]]]:
+    """Follows the orders as they are and writes the first report; returns what has to go on."""
+    rest: list[Callable[[], Coroutine[None, None, None]]] = []
+    if settings.orders_file is not None:
+        orders = OrdersFile(settings.orders_file)
+        found = orders.news()
+        if found is not None:
+            manager.obey(found)
+        rest.append(partial(manager.obey_forever, orders))
+    if settings.report_file is not None:
+        report = ReportFile(settings.report_file)
+        report.keep(registry.report())
+        rest.append(partial(manager.report_forever, report))
+    return rest

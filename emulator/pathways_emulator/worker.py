@@ -16,6 +16,7 @@ import uuid
 from enum import IntEnum
 
 from pathways_emulator import address as addresses
+from pathways_emulator import process_identity
 from pathways_emulator.address import Address
 from pathways_emulator.flags import WorkerFlags
 from pathways_emulator.join import Ending, Join, LeaseExpired, Stopped
@@ -25,6 +26,7 @@ from pathways_emulator.worker_environment import Place
 
 _log = logging.getLogger(__name__)
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # For the resource manager to read that we leave. It learns of it anyway when the stream breaks.
 _LEAVE_TIMEOUT_S = 1.0
 # Much longer than an end takes to be noticed, and far below any lease.
@@ -61,13 +63,17 @@ _EXIT_CODES = {
 
 
 async def run(flags: WorkerFlags, settings: Settings, place: Place) -> ExitCode:
-    """Takes part until told to stop, a signal, or the end of the lease."""
+    """Takes part until told to stop, a signal, or the end of the lease.
+
+    A SIGTERM is a notice for the whole slice: the worker passes it on and stays until nothing on
+    the slice is needed any more, or until `settings.notice_s` has passed. SIGINT ends it at once.
+    """
     where = Address(settings.bind_address, flags.server_port)
-    name = f"worker of slice {place.slice_index} host {place.host_index}"
-    stop: asyncio.Queue[str] = asyncio.Queue()
+    signals: asyncio.Queue[signal.Signals] = asyncio.Queue()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.put_nowait, number.name)
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, signals.put_nowait, number)
+    name = f"worker of slice {place.slice_index} host {place.host_index}"
     try:
         # Before joining: a worker that cannot listen must not end a slice.
         bound = addresses.bind(where)
@@ -89,79 +95,143 @@ async def run(flags: WorkerFlags, settings: Settings, place: Place) -> ExitCode:
         process_uuid=uuid.uuid4().hex,
         address=str(where),
         pid=os.getpid(),
+        pid_space=process_identity.pid_space(),
+        node=socket.gethostname(),
     )
     join = Join(flags.resource_manager_address, registration, settings.lease_s)
-    greeting = f"slice {place.slice_index} host {place.host_index} incarnation {place.incarnation}"
-    with bound:
-        return await _take_part(join, stop, bound, where, name, greeting)
-
-
-async def _take_part(
-    join: Join,
-    stop: asyncio.Queue[str],
-    bound: socket.socket,
-    where: Address,
-    name: str,
-    hello: str,
-) -> ExitCode:
-    membership = asyncio.create_task(join.run())
-    signalled = asyncio.create_task(stop.get())
-    joined = asyncio.create_task(join.joined.wait())
-    server: asyncio.Server | None = None
-    waiting: set[asyncio.Task[Ending] | asyncio.Task[str] | asyncio.Task[bool]]
-    waiting = {membership, signalled, joined}
+    worker = _Worker(name, place, join, signals, settings.notice_s)
     try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        if joined.done() and not membership.done():
-            try:
-                server = await asyncio.start_server(
-                    lambda reader, writer: _greet(reader, writer, hello),
-                    sock=bound,
-                    backlog=_BACKLOG,
-                )
-            except OSError as error:
-                _log.error("%s: %s", name, addresses.explained(error, where))
-                await join.leave("cannot listen", _LEAVE_TIMEOUT_S)
-                return ExitCode.CANNOT_LISTEN
-            _log.info("%s is ready on %s", name, where)
-            await asyncio.wait({membership, signalled}, return_when=asyncio.FIRST_COMPLETED)
-        if membership.done():
-            ending = membership.result()
-            if isinstance(ending, Stopped) and ending.kind is StopKind.SLICE_ENDED:
-                await _let_the_first_end(server, signalled)
-            return _ended(name, ending)
-        reason = signalled.result()
-        _log.info("%s ends: %s", name, reason)
-        await join.leave(reason, _LEAVE_TIMEOUT_S)
-        return ExitCode.ENDED
+        with bound:
+            return await worker.run(bound, where)
     finally:
-        if server is not None:
-            server.close()
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
+        # It ends now, and must do so with this exit code whatever else is sent to it.
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_IGN)
 
 
-def _ended(name: str, ending: Ending) -> ExitCode:
-    match ending:
-        case LeaseExpired(reason):
-            code = ExitCode.LEASE_EXPIRED
-        case _:
-            code, reason = _EXIT_CODES[ending.kind], f"{ending.kind.value}: {ending.reason}"
-    level = logging.INFO if code is ExitCode.ENDED else logging.ERROR
-    _log.log(level, "%s ends with exit code %d: %s", name, code, reason)
-    return code
+class _Worker:
+    """One worker's life, from its first attempt to join."""
 
+    def __init__(
+        self,
+        name: str,
+        place: Place,
+        join: Join,
+        signals: "asyncio.Queue[signal.Signals]",
+        notice_s: float,
+    ) -> None:
+        self._name = name
+        self._place = place
+        self._join = join
+        self._signals = signals
+        self._notice_s = notice_s
+        self._server: asyncio.Server | None = None
 
-async def _let_the_first_end(server: asyncio.Server | None, signalled: "asyncio.Task[str]") -> None:
-    """Waits a moment before this host follows another one of its slice.
+    async def run(self, bound: socket.socket, where: Address) -> ExitCode:
+        """Takes part, listening on `bound` once it is joined."""
+        membership = asyncio.create_task(self._join.run())
+        joined = asyncio.create_task(self._join.joined.wait())
+        signalled = asyncio.create_task(self._signals.get())
+        try:
+            await asyncio.wait({membership, joined, signalled}, return_when=asyncio.FIRST_COMPLETED)
+            if joined.done() and not membership.done():
+                try:
+                    await self._listen(bound)
+                except OSError as error:
+                    _log.error("%s: %s", self._name, addresses.explained(error, where))
+                    await self._join.leave("cannot listen", _LEAVE_TIMEOUT_S)
+                    return ExitCode.CANNOT_LISTEN
+                _log.info("%s is ready on %s", self._name, where)
+                await asyncio.wait({membership, signalled}, return_when=asyncio.FIRST_COMPLETED)
+            reason = "" if membership.done() else await self._obey(signalled.result(), membership)
+            if membership.done():
+                ending = membership.result()
+                if isinstance(ending, Stopped) and ending.kind is StopKind.SLICE_ENDED:
+                    await self._let_the_first_end(signalled)
+                return self._ended(ending)
+            _log.info("%s ends: %s", self._name, reason)
+            await self._join.leave(reason, _LEAVE_TIMEOUT_S)
+            return ExitCode.ENDED
+        finally:
+            if self._server is not None:
+                self._server.close()
+            tasks = (membership, joined, signalled)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
-    Whoever runs the hosts names the one that ended first as the cause, and then ends the others by
-    a signal; the resource manager's word to stop is often here before that end is noticed there.
-    """
-    if server is not None:
-        server.close()
-    await asyncio.wait({signalled}, timeout=_FOLLOW_AFTER_S)
+    async def _obey(self, number: signal.Signals, membership: "asyncio.Task[Ending]") -> str:
+        """What a signal leads to.
+
+        Returns:
+            Why the worker must leave; meaningless if it was told to stop meanwhile.
+        """
+        if number is not signal.SIGTERM or not self._notice_s:
+            return number.name
+        if not self._join.connected:
+            return f"{number.name}, and nobody is there who could save the slice's data"
+        _log.info(
+            "%s got %s: slice %d goes within %g s; waiting for its data to be saved",
+            self._name,
+            number.name,
+            self._place.slice_index,
+            self._notice_s,
+        )
+        notice = asyncio.create_task(
+            self._join.give_notice(
+                f"host {self._place.host_index} got {number.name}", self._notice_s
+            )
+        )
+        interrupted = asyncio.create_task(self._interrupted())
+        try:
+            await asyncio.wait(
+                {membership, interrupted},
+                timeout=self._notice_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            if interrupted.done():
+                return interrupted.result().name
+            return f"the {self._notice_s:g} s since {number.name} have passed"
+        finally:
+            for task in (notice, interrupted):
+                task.cancel()
+            await asyncio.gather(notice, interrupted, return_exceptions=True)
+
+    async def _interrupted(self) -> signal.Signals:
+        """Waits for a signal other than SIGTERM: schedulers repeat that, and it is known."""
+        while (number := await self._signals.get()) is signal.SIGTERM:
+            _log.info("%s got %s again; it has been passed on", self._name, number.name)
+        return number
+
+    def _ended(self, ending: Ending) -> ExitCode:
+        match ending:
+            case LeaseExpired(reason):
+                code = ExitCode.LEASE_EXPIRED
+            case _:
+                code, reason = _EXIT_CODES[ending.kind], f"{ending.kind.value}: {ending.reason}"
+        level = logging.INFO if code is ExitCode.ENDED else logging.ERROR
+        _log.log(level, "%s ends with exit code %d: %s", self._name, code, reason)
+        return code
+
+    async def _let_the_first_end(self, signalled: "asyncio.Task[signal.Signals]") -> None:
+        """Waits a moment before this host follows another one of its slice.
+
+        Whoever runs the hosts names the one that ended first as the cause, and then ends the others
+        by a signal; the resource manager's word to stop is often here before that end is noticed
+        there.
+        """
+        if self._server is not None:
+            self._server.close()
+        await asyncio.wait({signalled}, timeout=_FOLLOW_AFTER_S)
+
+    async def _listen(self, bound: socket.socket) -> None:
+        """Raises OSError."""
+        place = self._place
+        hello = f"slice {place.slice_index} host {place.host_index} incarnation {place.incarnation}"
+        self._server = await asyncio.start_server(
+            lambda reader, writer: _greet(reader, writer, hello), sock=bound, backlog=_BACKLOG
+        )
 
 
 async def _greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: str) -> None:

@@ -18,7 +18,7 @@ from pathways_emulator.membership import Membership, SliceMember
 from pathways_emulator.membership_client import Watcher
 from pathways_slurm import topology
 
-NETWORK = "127.62"
+NETWORK = "127.102"
 RM = Address(f"{NETWORK}.0.1", 29001)
 PROXY = Address(f"{NETWORK}.0.1", 29000)
 WORKER_PORT = 29001
@@ -138,6 +138,7 @@ class Cluster:
         instance_type: str = "tpuv6e:2x2",
         heartbeat_timeout_s: float = 10.0,
         wait: bool = True,
+        overrides: dict[str, str] | None = None,
     ) -> Process:
         process = self.run(
             "rm",
@@ -153,6 +154,7 @@ class Cluster:
             {
                 "PATHWAYS_BIND_ADDRESS": RM.host,
                 "PATHWAYS_HEARTBEAT_TIMEOUT_S": str(heartbeat_timeout_s),
+                **(overrides or {}),
             },
         )
         if wait:

@@ -58,14 +58,14 @@ def test_kill_9_of_one_host_ends_its_slice_at_once_and_no_other(cluster: Cluster
     assert hosts[1, 1].running
 
 
-def test_sigterm_leaves_at_once_with_exit_code_0(cluster: Cluster) -> None:
+def test_sigint_leaves_at_once_with_exit_code_0(cluster: Cluster) -> None:
     cluster.manager()
     observer = cluster.observer()
     worker = cluster.worker(0)
     observer.wait_alive(0, 1)
-    worker.send(signal.SIGTERM)
+    worker.send(signal.SIGINT)
     assert worker.exit_code(AT_ONCE_S) == ExitCode.ENDED
-    assert observer.wait_lost(0, AT_ONCE_S).reason == "host 0 left: SIGTERM"
+    assert observer.wait_lost(0, AT_ONCE_S).reason == "host 0 left: SIGINT"
 
 
 def test_sigterm_ends_a_worker_that_never_joined(cluster: Cluster) -> None:
