@@ -3,23 +3,58 @@
 """``pathways-slurm run -- COMMAND``."""
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pathways_slurm.cli.common import EXIT_FAILED, SECONDS, fail, service_paths
 
+if TYPE_CHECKING:
+    from pathways_slurm.foreground import Ended
+
 EXIT_NOT_FOUND = 127
 EXIT_NOT_EXECUTABLE = 126
 
+_RESTART_COUNT = "PATHWAYS_RESTART_COUNT"
+
 _LOOK_AGAIN_S = 0.2
 _SAY_AGAIN_S = 10.0
+_NOTICE_SIGNALS = (
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGCONT,
+    signal.SIGWINCH,
+    signal.SIGURG,
+)
 _HINT = (
     "'pathways-slurm status' shows it and 'pathways-slurm up' starts one; PATHWAYS_HOME and "
     "PATHWAYS_NAME must be the same there as here"
 )
+
+
+class _Signal(click.ParamType[signal.Signals]):
+    name = "NAME"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> signal.Signals:
+        name = str(value).upper().removeprefix("SIG")
+        valid = [number for number in _NOTICE_SIGNALS if number.name == f"SIG{name}"]
+        if not valid:
+            names = ", ".join(number.name.removeprefix("SIG") for number in _NOTICE_SIGNALS)
+            self.fail(f"{value!r} is not a signal for a notice; valid: {names}", param, ctx)
+        return valid[0]
+
+
+_SIGNAL = _Signal()
 
 
 @click.command(
@@ -29,7 +64,7 @@ _HINT = (
 @click.option(
     "--timeout",
     type=SECONDS,
-    help="Seconds to wait for the service.  [default: no limit]",
+    help="Seconds to wait for the service, each time.  [default: no limit]",
 )
 @click.option(
     "--cluster-env",
@@ -37,34 +72,105 @@ _HINT = (
     envvar="PATHWAYS_CLUSTER_ENV",
     help="The discovery file.  [default: PATHWAYS_CLUSTER_ENV, else cluster.env of the service]",
 )
+@click.option(
+    "--restarts",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Start COMMAND again when it fails, at most N times; each time, wait for the service.",
+    metavar="N",
+)
+@click.option(
+    "--notice-signal",
+    type=_SIGNAL,
+    help="Send COMMAND this signal when a slice is about to go, and when the service ends.",
+)
 @click.argument("argv", metavar="-- COMMAND [ARG]...", nargs=-1, type=click.UNPROCESSED)
-def command(timeout: float | None, cluster_env: Path | None, argv: tuple[str, ...]) -> None:
+def command(
+    timeout: float | None,
+    cluster_env: Path | None,
+    restarts: int,
+    notice_signal: signal.Signals | None,
+    argv: tuple[str, ...],
+) -> None:
     """Wait until the service can be used, then run COMMAND with its variables set.
 
     Signals are passed on to COMMAND. The exit code is COMMAND's own; 128+N if signal N ended it,
     127 if it was not found, 126 if it can't be executed, 1 if the service did not come.
+
+    With --restarts, COMMAND is started again after an exit code other than 0, 126 and 127, and
+    after a signal that ended it; not after SIGTERM, SIGINT, SIGHUP or SIGQUIT to this command,
+    whatever COMMAND makes of it. PATHWAYS_RESTART_COUNT tells COMMAND how often it was; it is not
+    set in the first run.
+
+    With --notice-signal, COMMAND gets the signal once for each slice that is about to go while
+    COMMAND runs (several at once may be one signal), and once when the service ends; what is going
+    stands in notices.json beside cluster.env. COMMAND should handle the signal from its start on:
+    most signals end a program that does not.
+
+    \b
+    Examples:
+      pathways-slurm run -- python train.py
+      pathways-slurm run --restarts 3 --notice-signal USR1 -- python train.py
     """
     if not argv:
         raise click.UsageError("no COMMAND. Try: pathways-slurm run -- python train.py")
-    from pathways_slurm.foreground import run_in_foreground
+    from pathways_slurm.restarts import describe, failures_at_once, pause_s, worth_restarting
 
-    path = cluster_env or service_paths().cluster_env
-    variables = _await(path, timeout)
+    path = (cluster_env or service_paths().cluster_env).absolute()
+    failures = 0
+    for restart in range(restarts + 1):
+        environ = _environ(path, _await(path, timeout), restart)
+        began = time.monotonic()
+        ended = _run(argv, environ, path, notice_signal)
+        if not restarts or not worth_restarting(ended):
+            break
+        if restart == restarts:
+            _say(f"{describe(ended)}; it was restarted {restarts} times, which is the limit")
+            break
+        failures = failures_at_once(failures, time.monotonic() - began)
+        pause = pause_s(failures)
+        soon = f"; it failed at once, so this waits for {pause:g} s" if pause else ""
+        _say(f"restart {restart + 1} of {restarts}: {describe(ended)}{soon}")
+        time.sleep(pause)
+    sys.exit(ended.code)
+
+
+def _say(words: str) -> None:
+    click.echo(f"pathways-slurm: {words}", err=True)
+
+
+def _environ(path: Path, variables: dict[str, str], restart: int) -> dict[str, str]:
     environ = {
         # JAX's client warns of insecure credentials and ends with a stack trace that is none. A
         # program that wants to see that sets the variable itself.
         "TF_CPP_MIN_LOG_LEVEL": "2",
         **os.environ,
         **variables,
-        "PATHWAYS_CLUSTER_ENV": str(path.absolute()),
+        "PATHWAYS_CLUSTER_ENV": str(path),
     }
+    # An outer run's is about another command.
+    environ.pop(_RESTART_COUNT, None)
+    return environ | ({_RESTART_COUNT: str(restart)} if restart else {})
+
+
+def _run(
+    argv: tuple[str, ...], environ: dict[str, str], path: Path, number: signal.Signals | None
+) -> "Ended":
+    from pathways_slurm.foreground import run_in_foreground
+
+    prompts = None
+    if number is not None:
+        from pathways_slurm import notices
+        from pathways_slurm.notice_watch import NoticeWatch
+
+        prompts = NoticeWatch(path.with_name(notices.FILE), number, _say).prompts
     try:
-        code = run_in_foreground(argv, environ)
+        return run_in_foreground(argv, environ, prompts)
     except FileNotFoundError:
         fail(f"{argv[0]}: command not found", EXIT_NOT_FOUND)
     except OSError as error:
         fail(f"{argv[0]}: {error.strerror}", EXIT_NOT_EXECUTABLE)
-    sys.exit(code)
 
 
 def _await(path: Path, timeout: float | None) -> dict[str, str]:
