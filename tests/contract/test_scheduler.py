@@ -427,13 +427,20 @@ class TestNotify:
         scheduler.release(task.id)
         harness.rerun(task.id, 2)
 
-    def test_hosts_that_die_of_it_have_failed(self, harness: SchedulerHarness) -> None:
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+    def test_hosts_that_die_of_it_have_failed(
+        self, harness: SchedulerHarness, number: signal.Signals
+    ) -> None:
+        """Not been cancelled, which would be for good."""
         scheduler = harness.scheduler()
         array = scheduler.submit(harness.spec(hosts=2))
         harness.running(array)
-        scheduler.notify([f"{array}_0"], signal.SIGTERM)
+        scheduler.notify([f"{array}_0"], number)
         task = harness.ended(f"{array}_0")
-        assert (task.state, task.exit_code, task.signal) == (TaskState.FAILED, None, signal.SIGTERM)
+        assert (task.state, task.exit_code, task.signal) == (TaskState.FAILED, None, number)
+        scheduler.requeue(task.id)
+        scheduler.release(task.id)
+        harness.rerun(task.id, 2)
 
     def test_of_unknown_pending_and_ended_tasks_is_fine(self, harness: SchedulerHarness) -> None:
         scheduler = harness.delayed_factory()()

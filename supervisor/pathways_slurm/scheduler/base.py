@@ -153,8 +153,8 @@ class Scheduler(Protocol):
     def notify(self, task_ids: Sequence[str], number: signal.Signals) -> None:
         """Sends a signal to the hosts' processes of running tasks, and does nothing else to them.
 
-        What a host makes of it is its own affair: one that ends has ended by itself, and its task
-        may be requeued. Tasks that are unknown, pending, ending or ended get none, and neither does
+        What a host makes of it is its own affair: one that ends, also by SIGKILL, has ended by
+        itself, and its task may be requeued. Tasks that are unknown, pending, ending or ended get none, and neither does
         a host whose program has not started yet; that it arrived shows in what the hosts do. Twice
         is two signals.
 

@@ -59,6 +59,8 @@ _POLL_S = 0.1
 _LATE_S = 60.0
 # Words of one scancel, far below any limit of a command line.
 _SCANCEL_AT_ONCE = 500
+# The first and only step of a run: srun, on all hosts.
+_HOSTS_STEP = 0
 
 # Refusals of orders that were overtaken: what was asked for is so already, or never will be.
 _IS_PENDING = "pending execution"
@@ -203,11 +205,11 @@ class SlurmScheduler:
             for row in rows
             if row.id in task_ids and row.state is TaskState.RUNNING and self._view.is_ours(row)
         ]
-        if running:
-            # Without --batch or --full: srun, which is the batch script, ends of many a signal,
-            # and its step with it.
-            name = number.name.removeprefix("SIG")
-            self._scancel(running, f"--signal={name}", refused=f"did not get {number.name}")
+        # To the step that the batch script has become, and not to the job: with SIGKILL that would
+        # be to cancel it, and with --full srun gets the signal, ends of many, and its step with it.
+        steps = [f"{task_id}.{_HOSTS_STEP}" for task_id in running]
+        name = number.name.removeprefix("SIG")
+        self._scancel(steps, f"--signal={name}", refused=f"did not get {number.name}")
 
     def eviction(self) -> str:
         """See the protocol: what Slurm says of the job that this process belongs to."""

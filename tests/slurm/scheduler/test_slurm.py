@@ -3,6 +3,7 @@
 """What only the Slurm scheduler promises."""
 
 import os
+import signal
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -228,6 +229,29 @@ class TestHeldTasks:
         assert harness.task(task.id).state is TaskState.HELD
         scheduler.release(task.id)
         harness.rerun(task.id, 2)
+
+
+class TestNotices:
+    def test_to_a_task_whose_hosts_have_not_started_are_lost(self, harness: SlurmHarness) -> None:
+        """As in the moment between the start of a run's script and that of its step."""
+        tag = harness.spec().tag
+        array = harness.slurm(
+            "sbatch",
+            "--parsable",
+            f"--job-name=pathways-{tag}",
+            "--partition=tpu",
+            "--array=0",
+            "--output=/dev/null",
+            "--wrap=exec sleep 100",
+        ).strip()
+        task = f"{array}_0"
+        try:
+            harness.until(lambda: harness.task(task).state is TaskState.RUNNING, "it runs")
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                harness.scheduler().notify([task], number)
+            assert harness.task(task).state is TaskState.RUNNING
+        finally:
+            harness.slurm("scancel", task)
 
 
 class TestPreemption:

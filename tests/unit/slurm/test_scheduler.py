@@ -270,22 +270,22 @@ class TestOrders:
         with pytest.raises(SchedulerError, match="denied"):
             case.scheduler().cancel(["44_0", "44_1"])
 
-    def test_a_notice_is_for_the_steps_of_what_runs(self, case: Case) -> None:
+    def test_a_notice_is_for_the_step_of_what_runs(self, case: Case) -> None:
         case.slurm.rows = [row(0), row(1, "PENDING", nodes=""), row(0, array=46, name="other")]
-        case.slurm.answers["scancel --signal=USR1 44_0"] = (0, "")
+        case.slurm.answers["scancel --signal=USR1 44_0.0"] = (0, "")
         case.scheduler().notify(["44_0", "44_1", "46_0", "nonsense"], signal.SIGUSR1)
-        assert case.slurm.calls[-1] == ("scancel", "--signal=USR1", "44_0")
+        assert case.slurm.calls[-1] == ("scancel", "--signal=USR1", "44_0.0")
         case.slurm.calls.clear()
         case.scheduler().notify(["44_1"], signal.SIGUSR1)
         assert case.slurm.count("scancel") == 0
 
     def test_a_notice_that_was_overtaken_or_refused(self, case: Case) -> None:
         case.slurm.rows = [row(0)]
-        answer = "scancel: error: Kill job error on job id 44_0: Job/step already completing"
+        answer = "scancel: error: Kill job error on job id 44_0.0: Job/step already completing"
         case.slurm.answers["scancel --signal=TERM"] = (1, f"{answer} or completed")
         case.scheduler().notify(["44_0"], signal.SIGTERM)
         case.slurm.answers["scancel --signal=TERM"] = (1, "scancel: error: Access denied")
-        with pytest.raises(SchedulerError, match=r"44_0 did not get SIGTERM: .*Access denied"):
+        with pytest.raises(SchedulerError, match=r"44_0.0 did not get SIGTERM: .*Access denied"):
             case.scheduler().notify(["44_0"], signal.SIGTERM)
 
     def test_a_second_array_that_can_not_be_cancelled_spoils_no_look(self, case: Case) -> None:
