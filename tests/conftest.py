@@ -3,6 +3,7 @@
 """What holds for every test: the settings of whoever runs the tests play no part in them."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,20 @@ import pytest
 _PREFIXES = ("PATHWAYS_", "TPU_", "MEGASCALE_", "JAX_", "XLA_", "SLURM_", "SBATCH_")
 _NAMES = frozenset({"SLICE_SHAPE", "MIN_SLICES", "MAX_SLICES", "GCS_BUCKET"})
 
+# In the place of NVIDIA's, which the machines of these tests need not have.
+_STANDIN = Path(__file__).parent / "standins" / "enroot"
+
 _removed = pytest.StashKey[dict[str, str]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--enroot",
+        type=Path,
+        default=_STANDIN,
+        metavar="PATH",
+        help="the enroot that tests run containers with (default: the stand-in for it)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""A container image of 1 MB: busybox, and nothing else."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+# The directories of the image alone: a login shell must set this, whatever it inherits.
+IMAGE_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def build(image: Path, scratch: Path) -> None:
+    """Writes a squashfs image with busybox's commands in /bin.
+
+    Args:
+        image: The file to write.
+        scratch: A directory to build it in, which need not exist.
+    """
+    busybox = shutil.which("busybox")
+    if busybox is None:
+        raise AssertionError("busybox is not installed, though the suite's needs name it")
+    commands = scratch / "bin"
+    commands.mkdir(parents=True)
+    shutil.copy(busybox, commands / "busybox")
+    listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
+    for name in listed.stdout.split():
+        if name != "busybox":
+            (commands / name).symlink_to("busybox")
+    for folder in ("dev", "etc", "proc", "run", "sys", "tmp", "usr/bin", "usr/local/bin"):
+        (scratch / folder).mkdir(parents=True)
+    (scratch / "etc/profile").write_text(f"export PATH={IMAGE_PATH}\n")
+    squash(scratch, image)
+
+
+def squash(folder: Path, image: Path) -> None:
+    """Makes an image of a directory, all of it root's."""
+    subprocess.run(
+        ["mksquashfs", folder, image, "-all-root", "-noappend", "-quiet", "-no-progress"],
+        env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
+        stdin=subprocess.DEVNULL,
+        check=True,
+    )
