@@ -1,18 +1,22 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which loopback network and which ports a cluster uses, so that several live side by side.
+"""Which network and which ports a cluster uses, so that several live side by side.
 
 A network 127.X.0.0/16 has a block of ports of its own, below those that the kernel hands out. Who
-holds the block's first port (slurmctld) or its last (an up under way) has the network.
+holds the block's first port (slurmctld) or its last (an up under way) has the network. One of
+namespaces is had by the bridge that has its address.
 """
 
 import contextlib
 import errno
 import random
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 
+from slurm.devcluster import links
 from slurm.devcluster.options import MAX_NODES, network_number
 
 _FIRST_PORT = 10000
@@ -22,8 +26,15 @@ _BLOCK = 1 + MAX_NODES + 1
 # Apart from the networks that services and demos choose by themselves.
 _NETWORKS = range(16, 41)
 
+# Slurm's own: nothing else has these addresses. The nodes' port follows that of slurmctld.
+_PRIVATE_PORT = 6817
+_PRIVATE_NETWORKS = tuple(IPv4Network("10.203.0.0/16").subnets(new_prefix=24))
+
 # What a service would use there: if anyone does, the network is taken.
 _SERVICE_PORTS = (28999, 29000, 29001)
+
+_CHOOSE_S = 30.0
+_POLL_S = 0.05
 
 
 class AddressError(Exception):
@@ -80,6 +91,49 @@ def reserved(network: str | None, nodes: int) -> Iterator[Addresses]:
         f"none of the networks 127.{_NETWORKS[0]}.0.0/16 to 127.{_NETWORKS[-1]}.0.0/16 is free "
         f"(the last one tried: {problem}); end a cluster, or give --network"
     )
+
+
+@contextlib.contextmanager
+def reserved_private(network: str | None) -> Iterator[Addresses]:
+    """The same for a cluster of namespaces, whose bridge is to be made within the context.
+
+    Raises:
+        AddressError: There are none, or another cluster has been choosing for too long.
+        LinkError: This machine's networks can't be told.
+    """
+    candidates = [IPv4Network(network)] if network else _PRIVATE_NETWORKS
+    with _choosing():
+        used = links.used_networks()
+        free = [one for one in candidates if not any(map(one.overlaps, used))]
+        if not free:
+            told = f"--network {network}" if network else "each of 10.203.0.0/16's /24"
+            raise AddressError(
+                f"{told} is in use: it overlaps {', '.join(_overlapped(candidates, used))}; "
+                "end a cluster, or give another --network"
+            )
+        yield Addresses(str(random.choice(free)), _PRIVATE_PORT)
+
+
+def _overlapped(candidates: Sequence[IPv4Network], used: Sequence[IPv4Network]) -> list[str]:
+    return sorted({str(one) for one in used if any(map(one.overlaps, candidates))})
+
+
+@contextlib.contextmanager
+def _choosing() -> Iterator[None]:
+    """One at a time in this machine's network; a holder that dies lets go."""
+    deadline = time.monotonic() + _CHOOSE_S
+    with socket.socket(socket.AF_UNIX) as lock:
+        while True:
+            try:
+                lock.bind("\0pathways-devcluster-network")
+                break
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise AddressError(
+                        f"another cluster has been choosing its network for {_CHOOSE_S:g} s"
+                    ) from error
+            time.sleep(_POLL_S)
+        yield
 
 
 def _bind(stack: contextlib.ExitStack, address: str, port: int) -> socket.socket:

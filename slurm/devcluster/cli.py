@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -48,69 +49,44 @@ _dir_option = click.option(
 )
 
 
+def _number[F: Callable[..., object]](field: str, meaning: str) -> Callable[[F], F]:
+    """The option for a number of the cluster's Options; a field in seconds ends with _s."""
+    return click.option(
+        f"--{field.removesuffix('_s').replace('_', '-')}",
+        field,
+        type=int,
+        metavar="S" if field.endswith("_s") else None,
+        default=getattr(_DEFAULTS, field),
+        show_default=True,
+        help=meaning,
+    )
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """A real Slurm on one machine, without systemd and without root."""
+    """A real Slurm on one machine, without systemd and, but for namespaces, without root."""
 
 
 @main.command(epilog=_EXIT_CODES)
 @_dir_option
-@click.option("--slices", type=int, default=_DEFAULTS.slices, show_default=True, help="TPU slices.")
-@click.option(
-    "--hosts-per-slice",
-    type=int,
-    default=_DEFAULTS.hosts_per_slice,
-    show_default=True,
-    help="Nodes of each slice.",
-)
-@click.option(
-    "--cpu-nodes", type=int, default=_DEFAULTS.cpu_nodes, show_default=True, help="CPU nodes."
-)
+@_number("slices", "TPU slices.")
+@_number("hosts_per_slice", "Nodes of each slice.")
+@_number("cpu_nodes", "CPU nodes.")
 @click.option(
     "--tpu-type",
     default=_DEFAULTS.tpu_type,
     show_default=True,
     help=f"Type of the fake tpu gres: {', '.join(TPU_TYPES)}.",
 )
-@click.option(
-    "--chips-per-host",
-    type=int,
-    default=_DEFAULTS.chips_per_host,
-    show_default=True,
-    help="Its count on each TPU node.",
-)
-@click.option(
-    "--cred-expire",
-    "cred_expire_s",
-    type=int,
-    metavar="S",
-    default=_DEFAULTS.cred_expire_s,
-    show_default=True,
-    help="Life of a job credential; a requeued task waits as long.",
-)
-@click.option(
-    "--grace-time",
-    "grace_time_s",
-    type=int,
-    metavar="S",
-    default=_DEFAULTS.grace_time_s,
-    show_default=True,
-    help="GraceTime of the preemptable partition.",
-)
-@click.option(
-    "--kill-wait",
-    "kill_wait_s",
-    type=int,
-    metavar="S",
-    default=_DEFAULTS.kill_wait_s,
-    show_default=True,
-    help="From SIGTERM to SIGKILL at a job's end.",
-)
+@_number("chips_per_host", "Its count on each TPU node.")
+@_number("cred_expire_s", "Life of a job credential; a requeued task waits as long.")
+@_number("grace_time_s", "GraceTime of the preemptable partition.")
+@_number("kill_wait_s", "From SIGTERM to SIGKILL at a job's end.")
 @click.option(
     "--network",
-    metavar="127.X.0.0/16",
+    metavar="NETWORK",
     default=None,
-    help="Loopback network of the nodes.  [default: one that is free]",
+    help="The nodes' 127.X.0.0/16; with --namespaces a private /24.  [default: one that is free]",
 )
 @click.option(
     "--root-switch",
@@ -119,12 +95,20 @@ def main() -> None:
     show_default=True,
     help="A switch above those of the slices, so that jobs can span slices.",
 )
+@click.option(
+    "--namespaces",
+    is_flag=True,
+    help="Nodes are machines of their own, by namespaces, for the jobs of all users. Takes root.",
+)
 def up(directory: Path, root_switch: str, **fields: object) -> None:
     """Bring a cluster up and wait until all its nodes are idle.
 
     Fine if it is up already. Partitions: cpu (the default), tpu, and tpu-low, whose jobs are
     requeued when tpu needs their nodes. Its nodes' slurmds listen on every address of this machine,
     as slurmd does; they answer only who has the cluster's key.
+
+    With --namespaces each node has an address, a host name, processes and a /proc of its own and
+    shares the file system; this machine has the network's first address.
     """
     options = Options(
         directory=Path(os.path.abspath(directory)),  # noqa: PTH100 - links must stay as given
@@ -153,17 +137,23 @@ def _tell(layout: Layout, seconds: float) -> None:
         f"tpu:{options.tpu_type}:{options.chips_per_host} each, network {layout.network}"
     )
     click.echo(f"  to use it:  . {directory}/env.sh && sinfo -N")
-    click.echo(f"  to end it:  {lifecycle.CHECKOUT}/slurm/devcluster/down.sh --dir {directory}")
+    rest = " --namespaces" if options.namespaces else ""
+    click.echo(
+        f"  to end it:  {lifecycle.CHECKOUT}/slurm/devcluster/down.sh --dir {directory}{rest}"
+    )
 
 
 @main.command(epilog=_EXIT_CODES)
 @_dir_option
 @click.option("--keep-logs", is_flag=True, help="Leave the logs until the next up.")
-def down(directory: Path, keep_logs: bool) -> None:
-    """End a cluster: every daemon, every process of its jobs, and its directory.
+@click.option("--namespaces", is_flag=True, help="It is root's, of an up with this option.")
+def down(directory: Path, keep_logs: bool, namespaces: bool) -> None:
+    """End a cluster: every daemon, every process of its jobs, its network, and its directory.
 
     Fine if there is none, or half of one.
     """
+    if namespaces and os.getuid() != 0:
+        _fail(EXIT_USAGE, "a cluster of --namespaces is root's; end it as root")
     path = Path(os.path.abspath(directory))  # noqa: PTH100 - links must stay as given
     try:
         found = lifecycle.down(path, keep_logs=keep_logs)

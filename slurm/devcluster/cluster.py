@@ -3,6 +3,7 @@
 """A devcluster for tests: one that comes up, is maltreated, and is gone."""
 
 import os
+import pwd
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ from typing import Self
 
 from slurm.devcluster import lifecycle, members, power
 from slurm.devcluster.daemons import Daemons
+from slurm.devcluster.machines import Machines, machines_of
 from slurm.devcluster.options import Node, Options
 from slurm.devcluster.programs import find_programs
 from slurm.devcluster.render import Layout
@@ -124,10 +126,34 @@ class DevCluster(AbstractContextManager["DevCluster"]):
         """Starts a node's slurmd again. Raises DaemonError."""
         self._daemons().start_slurmds([node])
 
-    def cut_power(self, node: str) -> None:
-        """Ends all that runs on a node at once, as a power cut would."""
+    def power_off(self, node: str) -> None:
+        """Ends all that runs on a node at once, as a power cut would; Slurm is not told.
+
+        With namespaces the kernel does it, and the node is off the network. Without, it is what is
+        recognised as the node's, one after the other.
+        """
         if left := power.switch_off(self.directory, [node]):
             raise lifecycle.ClusterError(f"still there: {', '.join(map(str, left))}")
+
+    def power_on(self, node: str) -> None:
+        """Boots a node that is off. Raises MachineError, DaemonError."""
+        power.switch_on(self._machines, self._daemons(), self.directory, [node])
+
+    def partition(self, node: str) -> None:
+        """Cuts a node off from the network, until it is healed or switched on anew.
+
+        Raises:
+            MachineError: It is off, or the nodes are no namespaces.
+        """
+        self._machines.partition(node)
+
+    def heal(self, node: str) -> None:
+        """Puts a node on the network again. Raises MachineError."""
+        self._machines.heal(node)
+
+    def command_on(self, node: str, *argv: str | Path) -> list[str | Path]:
+        """The command that runs ``argv`` on a node. Raises MachineError: it is off."""
+        return [*self._machines.enter([node])[node], *argv]
 
     def stop_slurmctld(self) -> None:
         """Ends slurmctld in order; it saves its state."""
@@ -167,7 +193,12 @@ class DevCluster(AbstractContextManager["DevCluster"]):
             raise lifecycle.ClusterError(f"did not end: {', '.join(map(str, left))}")
 
     def _daemons(self) -> Daemons:
-        return Daemons(self.directory, find_programs())
+        return Daemons(self.directory, find_programs(), self._machines)
+
+    @property
+    def _machines(self) -> Machines:
+        layout = self.layout
+        return machines_of(layout.options, layout.network, layout.controller_port)
 
     def wait_for_states(
         self, wanted: Callable[[dict[str, str]], bool], timeout_s: float
@@ -179,3 +210,11 @@ class DevCluster(AbstractContextManager["DevCluster"]):
                 raise TimeoutError(f"not as wanted after {timeout_s:g} s: {states}")
             time.sleep(_POLL_S)
         return states
+
+
+def as_user(user: str, *argv: str | Path) -> list[str | Path]:
+    """The command with which root runs ``argv`` as another user. Raises KeyError: there is none."""
+    account = pwd.getpwnam(user)
+    become = [f"--reuid={account.pw_uid}", f"--regid={account.pw_gid}", "--init-groups"]
+    variables = [f"HOME={account.pw_dir}", f"USER={user}", f"LOGNAME={user}"]
+    return ["setpriv", *become, "--", "env", *variables, *argv]

@@ -6,10 +6,11 @@ import contextlib
 import os
 import secrets
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 
-from slurm.devcluster.members import DIRECTORY_VARIABLE, NODE_VARIABLE
+from slurm.devcluster.machines import Machines
+from slurm.devcluster.members import marked
 from slurm.devcluster.programs import Programs
 
 # Far above what one takes on a busy machine.
@@ -25,9 +26,10 @@ class DaemonError(Exception):
 class Daemons:
     """The daemons of the cluster in ``directory``. Whether one runs already is not looked at."""
 
-    def __init__(self, directory: Path, programs: Programs) -> None:
+    def __init__(self, directory: Path, programs: Programs, machines: Machines) -> None:
         self._directory = directory
         self._programs = programs
+        self._machines = machines
         self._conf = directory / "slurm.conf"
 
     def start_munged(self) -> None:
@@ -38,7 +40,7 @@ class Daemons:
             descriptor = os.open(key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(secrets.token_bytes(_KEY_BYTES))
-        # --force: its directory is private, of which munged would only warn its other users.
+        # --force: its directory may be private, of which munged would only warn its other users.
         argv = [str(self._programs.munged), "--force", f"--key-file={key}"]
         argv += [f"--socket={munge / 'socket'}", f"--pid-file={munge / 'pid'}"]
         argv += [f"--log-file={munge / 'munged.log'}", f"--seed-file={munge / 'seed'}"]
@@ -47,21 +49,29 @@ class Daemons:
     def start_slurmctld(self) -> None:
         """Starts slurmctld with whatever state it has."""
         home = self._directory / "controller"
-        argv = [str(self._programs.slurmctld), "-f", str(self._conf)]
+        argv = [*self._machines.controller(), self._programs.slurmctld, "-f", self._conf]
         self._finish("slurmctld", self._start(argv, home, None), home / "slurmctld.log")
 
-    def start_slurmds(self, nodes: Iterable[str], *, rebooted: bool = False) -> None:
-        """Starts the slurmd of each node; with ``rebooted``, as if the machine had booted."""
+    def start_slurmds(self, nodes: Sequence[str], *, rebooted: bool = False) -> None:
+        """Starts the slurmd of each node; with ``rebooted``, as if the machine had booted.
+
+        Raises:
+            MachineError: A node is off.
+        """
         started = []
-        for node in nodes:
+        for node, before in self._machines.enter(nodes).items():
             home = self._directory / "nodes" / node
-            argv = [str(self._programs.slurmd), "-f", str(self._conf), "-N", node]
+            # Another mount namespace begins in its root directory.
+            argv = [*before, "env", f"--chdir={home}"] if before else []
+            argv += [str(self._programs.slurmd), "-f", str(self._conf), "-N", node]
             argv += ["-b"] if rebooted else []
             started.append((node, home, self._start(argv, home, node)))
         for node, home, process in started:
             self._finish(f"slurmd of {node}", process, home / "slurmd.log")
 
-    def _start(self, argv: list[str], cwd: Path, node: str | None) -> subprocess.Popen[bytes]:
+    def _start(
+        self, argv: Sequence[str | Path], cwd: Path, node: str | None
+    ) -> subprocess.Popen[bytes]:
         # Not into a pipe: what a daemon leaves open would keep it open.
         output = os.open(cwd / "start.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -81,11 +91,7 @@ class Daemons:
         # A cluster may be started from within a job of another.
         dropped = ("SLURM", "SBATCH_", "SRUN_", "SALLOC_", "DEVCLUSTER_")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-        kept["SLURM_CONF"] = str(self._conf)
-        kept[DIRECTORY_VARIABLE] = str(self._directory)
-        if node is not None:
-            kept[NODE_VARIABLE] = node
-        return kept
+        return marked({**kept, "SLURM_CONF": str(self._conf)}, self._directory, node)
 
     def _finish(self, what: str, process: subprocess.Popen[bytes], log: Path) -> None:
         """Waits until the daemon has gone to the background, which is when it is ready."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from slurm.devcluster.options import Options
 
-from pathways_slurm.files import make_private_dir, write_atomic
+from pathways_slurm.files import PRIVATE_DIR_MODE, make_private_dir, write_atomic
 
 # Only a directory with this file in it is ever cleared.
 _MARKER = ".devcluster"
@@ -73,10 +73,14 @@ class Directory:
 
     def _try_lock(self) -> int | None:
         try:
-            make_private_dir(self.path)
+            # One that is there keeps its mode: it may be that of a cluster for all users.
+            if not self.path.exists():
+                make_private_dir(self.path)
             descriptor = os.open(
                 self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
             )
+        except FileNotFoundError:
+            return None  # a down has just removed it
         except OSError as error:
             raise DirectoryError(f"{self.path} can't be used: {error.strerror}") from error
         try:
@@ -105,10 +109,11 @@ class Directory:
         """Whether it is that of a cluster, whole or not."""
         return (self.path / _MARKER).is_file()
 
-    def make(self, relative: str) -> Path:
-        """Makes a private directory below it."""
+    def make(self, relative: str, mode: int = PRIVATE_DIR_MODE) -> Path:
+        """Makes a directory below it, or gives it that mode; "" is the directory itself."""
         path = self.path / relative
         make_private_dir(path)
+        path.chmod(mode)
         return path
 
     def read_record(self) -> Record | None:

@@ -16,7 +16,8 @@ source "${checkout}/scripts/lib/environment.sh"
 # shellcheck source=../../scripts/lib/user.sh
 source "${checkout}/scripts/lib/user.sh"
 
-if ((EUID == 0)); then
+# Namespaces take root. All else is an ordinary user's.
+if ((EUID == 0)) && [[ " $* " != *" --namespaces "* ]]; then
 	user::run_as_ordinary "${checkout}" slurm/devcluster/down.sh "$@"
 fi
 environment::ensure "${checkout}"

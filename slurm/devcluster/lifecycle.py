@@ -8,15 +8,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from slurm.devcluster import members
-from slurm.devcluster.addresses import AddressError, reserved
+from slurm.devcluster import links, members, privileges
+from slurm.devcluster.addresses import AddressError, Addresses, reserved, reserved_private
 from slurm.devcluster.daemons import DaemonError, Daemons, tail
 from slurm.devcluster.directory import Directory, DirectoryError, Record
+from slurm.devcluster.machines import MachineError, machines_of
 from slurm.devcluster.options import Options, OptionsError
 from slurm.devcluster.programs import ProgramError, Programs, find_programs
-from slurm.devcluster.render import Layout, files
+from slurm.devcluster.render import Layout, directories, files
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -64,10 +66,12 @@ def up(options: Options, say: Say) -> Layout:
         raise OptionsError([f"--dir: {error}"]) from error
     except AddressError as error:
         raise OptionsError([str(error)]) from error
+    except links.LinkError as error:
+        raise ClusterError(str(error)) from error
 
 
 def down(path: Path, *, keep_logs: bool = False) -> bool:
-    """Ends every process of the cluster at ``path`` and removes the directory.
+    """Ends every process of the cluster at ``path`` and removes its network and the directory.
 
     Works on whatever is there: a whole cluster, half of one, processes whose directory is gone.
 
@@ -76,16 +80,16 @@ def down(path: Path, *, keep_logs: bool = False) -> bool:
 
     Raises:
         OptionsError: The directory is not that of a cluster, or not the caller's.
-        ClusterError: Something does not end, not even by SIGKILL.
+        ClusterError: Something does not end, not even by SIGKILL, or can't be removed.
     """
     directory = Directory(path)
     if os.environ.get(members.DIRECTORY_VARIABLE) == str(path):
         raise OptionsError([f"a job of the cluster {path} can't end it; call this from elsewhere"])
-    if not path.exists() and not members.find(path):
+    if not path.exists() and not members.find(path) and not links.existing(path):
         return False
     try:
         with directory.locked(LOCK_S):
-            end_processes(path)
+            end(path)
             if keep_logs:
                 directory.clear(keep_logs=True)
             else:
@@ -95,12 +99,23 @@ def down(path: Path, *, keep_logs: bool = False) -> bool:
     return True
 
 
-def end_processes(path: Path) -> None:
-    """Ends every process of the cluster: daemons at once, jobs after a moment for their SIGTERM.
+def end(path: Path) -> None:
+    """Ends what is outside of the cluster's directory: its processes, then its network.
+
+    Daemons end at once, jobs after a moment for their SIGTERM. Namespaces go with the last process
+    in them.
 
     Raises:
         ClusterError: Something does not end.
     """
+    _end_processes(path)
+    try:
+        links.remove(path)
+    except links.LinkError as error:
+        raise ClusterError(str(error)) from error
+
+
+def _end_processes(path: Path) -> None:
     # The daemons first, so that nothing new starts. What they would save is removed anyway.
     members.kill_all(
         lambda: [one for one in members.find(path) if one.daemon in ("slurmctld", "slurmd")],
@@ -119,8 +134,14 @@ def _check(options: Options) -> tuple[Programs, str]:
     """Everything that can be wrong before anything is touched, in one go."""
     faults = options.faults()
     user = ""
-    if os.getuid() == 0:
-        faults.append("this is root: jobs never run as root; start it as an ordinary user")
+    if options.namespaces:
+        faults += [f"--namespaces: {fault}" for fault in privileges.lacking()]
+        faults += _unreachable(options.directory)
+    elif os.getuid() == 0:
+        faults.append(
+            "this is root: jobs never run as root; start it as an ordinary user, or with "
+            "--namespaces, for the jobs of ordinary users"
+        )
     try:
         user = pwd.getpwuid(os.getuid()).pw_name
     except KeyError:
@@ -132,6 +153,20 @@ def _check(options: Options) -> tuple[Programs, str]:
     if faults:
         raise OptionsError(faults)
     return programs, user
+
+
+def _unreachable(path: Path) -> list[str]:
+    """What keeps other users from the cluster's directory."""
+    for parent in reversed(path.parents):
+        if not parent.is_dir():
+            return [f"--dir {path}: make {parent} first, with a mode that lets all users through"]
+        if not parent.stat().st_mode & 0o001:
+            mode = parent.stat().st_mode & 0o777
+            return [
+                f"--dir {path} is for all users of the cluster, but {parent} has mode {mode:o}; "
+                "valid: a directory whose parents let others through"
+            ]
+    return []
 
 
 def _up(directory: Directory, options: Options, programs: Programs, user: str, say: Say) -> Layout:
@@ -147,11 +182,10 @@ def _up(directory: Directory, options: Options, programs: Programs, user: str, s
         return layout(record.network, record.controller_port)
     if record is not None or members.find(options.directory):
         say(f"Ending what is left of a cluster in {options.directory}")
-    end_processes(options.directory)
+    end(options.directory)
     directory.clear()
-    nodes = options.cpu_nodes + options.slices * options.hosts_per_slice
     try:
-        with reserved(options.network, nodes) as addresses:
+        with _reserved(options) as addresses:
             chosen = layout(addresses.network, addresses.controller_port)
             _write(directory, chosen)
             _start(chosen, programs)
@@ -159,9 +193,15 @@ def _up(directory: Directory, options: Options, programs: Programs, user: str, s
             directory.write_record(Record(options, addresses.network, addresses.controller_port))
             return chosen
     except BaseException:
-        end_processes(options.directory)
+        end(options.directory)
         directory.remove()
         raise
+
+
+def _reserved(options: Options) -> AbstractContextManager[Addresses]:
+    if options.namespaces:
+        return reserved_private(options.network)
+    return reserved(options.network, options.cpu_nodes + options.slices * options.hosts_per_slice)
 
 
 def is_whole(path: Path) -> bool:
@@ -185,10 +225,8 @@ def _compare(running: Options, asked: Options) -> None:
 
 
 def _write(directory: Directory, layout: Layout) -> None:
-    for relative in ("munge", "power", "controller/state"):
-        directory.make(relative)
-    for node in layout.nodes:
-        directory.make(f"nodes/{node.name}/spool")
+    for relative, mode in directories(layout):
+        directory.make(relative, mode)
     for file in files(layout):
         path = directory.path / file.path
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, file.mode)
@@ -198,12 +236,16 @@ def _write(directory: Directory, layout: Layout) -> None:
 
 
 def _start(layout: Layout, programs: Programs) -> None:
-    daemons = Daemons(layout.directory, programs)
+    machines = machines_of(layout.options, layout.network, layout.controller_port)
+    daemons = Daemons(layout.directory, programs, machines)
+    names = [node.name for node in layout.nodes]
     try:
+        machines.prepare()
+        machines.boot(names)
         daemons.start_munged()
         daemons.start_slurmctld()
-        daemons.start_slurmds(node.name for node in layout.nodes)
-    except (DaemonError, OSError) as error:
+        daemons.start_slurmds(names)
+    except (MachineError, DaemonError, OSError) as error:
         raise ClusterError(str(error)) from error
 
 

@@ -3,13 +3,14 @@
 """The processes of a cluster, found by what they are, not by what was written down.
 
 So nothing is missed after a kill -9 of anything, and nothing else is taken for a member because a
-pid was used again. Only the invoking user's processes are looked at.
+pid was used again. Only what the invoking user's processes say of themselves is believed; those of
+others are members if they are in a node's PID namespace, or descend from a member.
 """
 
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +23,10 @@ NODE_VARIABLE = "DEVCLUSTER_NODE"
 # Debian's programs are links to NAME-wlm.
 _DAEMONS = ("munged", "slurmctld", "slurmd", "slurmstepd")
 
+# The first process of a node's PID namespace; see machine.sh.
+INIT = "init"
+_INIT_PROGRAM = "sleep"
+
 _POLL_S = 0.02
 
 
@@ -31,7 +36,7 @@ class Member:
 
     Attributes:
         process: Recognised by pid and start time.
-        daemon: munged, slurmctld, slurmd or slurmstepd; None for what a job runs.
+        daemon: munged, slurmctld, slurmd, slurmstepd or INIT; None for what a job runs.
         node: Where it runs; None for munged, slurmctld, and the programs that slurmctld runs.
     """
 
@@ -45,14 +50,37 @@ class Member:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What /proc tells of one process."""
+    """What /proc tells of one process.
+
+    Attributes:
+        namespace: Its PID namespace.
+        is_first: Whether it is the first one in there.
+        account: What it says of itself; None if it is another user's.
+    """
 
     process: psutil.Process
     parent: int
+    namespace: int
+    is_first: bool
+    account: "_Account | None"
+
+
+@dataclass(frozen=True)
+class _Account:
+    """What a process is by its own doing."""
+
     program: str
     cwd: str
     argv: Sequence[str]
     environment: dict[str, str]
+
+
+def marked(environment: Mapping[str, str], directory: Path, node: str | None) -> dict[str, str]:
+    """The environment of a member of the cluster, on that node."""
+    marks = {DIRECTORY_VARIABLE: str(directory)}
+    if node is not None:
+        marks[NODE_VARIABLE] = node
+    return {**environment, **marks}
 
 
 def find(directory: Path) -> list[Member]:
@@ -63,6 +91,11 @@ def find(directory: Path) -> list[Member]:
     for one in seen.values():
         if (member := _member(one, directory)) is not None:
             found[one.process.pid] = member
+    inits = [member for member in found.values() if member.daemon == INIT]
+    nodes = {seen[init.process.pid].namespace: init.node for init in inits}
+    for pid, one in seen.items():
+        if pid not in found and one.namespace in nodes:
+            found[pid] = Member(one.process, None, nodes[one.namespace])
     children: dict[int, list[int]] = {}
     for one in seen.values():
         children.setdefault(one.parent, []).append(one.process.pid)
@@ -87,34 +120,55 @@ def _look() -> list[_Seen]:
     uid = os.getuid()
     found = []
     for process in psutil.process_iter():
-        # Ended meanwhile, not ours, or a zombie: no member.
+        # Ended meanwhile, not to be looked at, or a zombie: no member.
         with contextlib.suppress(psutil.Error, OSError), process.oneshot():
-            if process.uids().real != uid or process.status() == psutil.STATUS_ZOMBIE:
+            own = process.uids().real == uid
+            if not (own or uid == 0) or process.status() == psutil.STATUS_ZOMBIE:
                 continue
             found.append(
                 _Seen(
                     process=process,
                     parent=process.ppid(),
-                    program=Path(process.exe()).name,
-                    cwd=process.cwd(),
-                    argv=process.cmdline(),
-                    environment=process.environ(),
+                    namespace=Path(f"/proc/{process.pid}/ns/pid").stat().st_ino,
+                    is_first=_is_first(process.pid),
+                    account=_account(process) if own else None,
                 )
             )
     return found
 
 
+def _account(process: psutil.Process) -> _Account:
+    return _Account(
+        program=Path(process.exe()).name,
+        cwd=process.cwd(),
+        argv=process.cmdline(),
+        environment=process.environ(),
+    )
+
+
+def _is_first(pid: int) -> bool:
+    """Whether the process is the first of a PID namespace directly below this one."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    pids = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
+    return pids.split()[1:] == [str(pid), "1"]
+
+
 def _member(one: _Seen, directory: Path) -> Member | None:
-    kind = _daemon(one.program)
-    node = _node_of_path(one.cwd, directory)
+    account = one.account
+    if account is None:
+        return None
+    kind = _daemon(account.program)
+    node = _node_of_path(account.cwd, directory)
     if kind in ("slurmd", "slurmstepd") and node is not None:
         return Member(one.process, kind, node)
-    if kind == "slurmctld" and one.cwd == str(directory / "controller"):
+    if kind == "slurmctld" and account.cwd == str(directory / "controller"):
         return Member(one.process, kind, None)
-    if kind == "munged" and f"--socket={directory}/munge/socket" in one.argv:
+    if kind == "munged" and f"--socket={directory}/munge/socket" in account.argv:
         return Member(one.process, kind, None)
-    if one.environment.get(DIRECTORY_VARIABLE) == str(directory):
-        return Member(one.process, kind, one.environment.get(NODE_VARIABLE))
+    if account.environment.get(DIRECTORY_VARIABLE) == str(directory):
+        if one.is_first and account.program == _INIT_PROGRAM:
+            kind = INIT
+        return Member(one.process, kind, account.environment.get(NODE_VARIABLE))
     return None
 
 

@@ -36,7 +36,8 @@ class Options:
     """A cluster of ``cpu_nodes`` CPU nodes and ``slices`` TPU slices.
 
     Attributes:
-        directory: Of everything that belongs to the cluster; made with mode 0700.
+        directory: Of everything that belongs to the cluster; made with mode 0700, or with 0711 if
+            the cluster is one of ``namespaces``, where each file has the mode it needs.
         slices: TPU slices.
         hosts_per_slice: Nodes of each.
         cpu_nodes: Nodes without a TPU.
@@ -45,8 +46,11 @@ class Options:
         cred_expire_s: Life of a job credential; as long does a requeued task wait.
         grace_time_s: From the preemption of a job of tpu-low to its end.
         kill_wait_s: From SIGTERM to SIGKILL at a job's end.
-        network: 127.X.0.0/16 for the nodes' addresses; None: one that is free.
+        network: 127.X.0.0/16 for the nodes' addresses, with ``namespaces`` a private /24; None: one
+            that is free.
         root_switch: Whether a switch connects the slices, so that a job can span them.
+        namespaces: Whether each node is a machine of its own, made of namespaces, and the cluster
+            one for all users. Takes root.
     """
 
     directory: Path
@@ -60,6 +64,7 @@ class Options:
     kill_wait_s: int = 30
     network: str | None = None
     root_switch: bool = False
+    namespaces: bool = False
 
     def faults(self) -> list[str]:
         """Everything that is wrong with them, each with the value seen and what is valid."""
@@ -96,7 +101,14 @@ class Options:
             )
         if self.tpu_type not in TPU_TYPES:
             yield f"--tpu-type {self.tpu_type!r} is unknown; valid: {', '.join(TPU_TYPES)}"
-        if self.network is not None and network_number(self.network) is None:
+        if self.network is None:
+            return
+        if self.namespaces and private_network(self.network) is None:
+            yield (
+                f"--network {self.network!r} is none for namespaces; valid: a private /24 such as "
+                "10.203.5.0/24"
+            )
+        if not self.namespaces and network_number(self.network) is None:
             yield f"--network {self.network!r} is none; valid: 127.X.0.0/16 with X from 1 to 254"
 
 
@@ -113,21 +125,38 @@ class Node:
 def nodes_of(options: Options, network: str, first_port: int) -> tuple[Node, ...]:
     """The nodes, CPU nodes first, with ports from ``first_port`` on.
 
-    CPU node I has the address 127.X.0.(1+I), host H of slice S has 127.X.(1+S).(1+H).
+    CPU node I has the address 127.X.0.(1+I), host H of slice S has 127.X.(1+S).(1+H). Nodes that
+    are namespaces have the addresses of a /24 in order, from its second one on (the first is this
+    machine's), and all the same port.
     """
-    prefix = network.rpartition(".0.0/")[0]
-    places: list[tuple[str, str, int | None]] = [
-        (f"cpu{index}", f"{prefix}.0.{1 + index}", None) for index in range(options.cpu_nodes)
+    places: list[tuple[str, int | None, int]] = [
+        (f"cpu{index}", None, index) for index in range(options.cpu_nodes)
     ]
     places += [
-        (f"tpu-{index}-{host}", f"{prefix}.{1 + index}.{1 + host}", index)
+        (f"tpu-{index}-{host}", index, host)
         for index in range(options.slices)
         for host in range(options.hosts_per_slice)
     ]
+    base = IPv4Network(network).network_address
+    if options.namespaces:
+        return tuple(
+            Node(name, str(base + 2 + number), first_port, index)
+            for number, (name, index, _) in enumerate(places)
+        )
     return tuple(
-        Node(name, address, first_port + number, slice_index)
-        for number, (name, address, slice_index) in enumerate(places)
+        Node(name, str(base + 256 * (0 if index is None else 1 + index) + 1 + host), port, index)
+        for port, (name, index, host) in enumerate(places, first_port)
     )
+
+
+def private_network(network: str) -> IPv4Network | None:
+    """The network if it is a /24 of a range for private use (RFC 1918), else None."""
+    try:
+        parsed = IPv4Network(network)
+    except ValueError:
+        return None
+    ranges = map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"))
+    return parsed if parsed.prefixlen == 24 and any(map(parsed.subnet_of, ranges)) else None
 
 
 def network_number(network: str) -> int | None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from slurm.devcluster import members
 from slurm.devcluster.daemons import DaemonError, Daemons
-from slurm.devcluster.programs import find_programs
+from slurm.devcluster.directory import Directory
+from slurm.devcluster.machines import MachineError, Machines, machines_of
+from slurm.devcluster.programs import Programs, find_programs
 
 _KILL_S = 15.0
 _EXPAND_S = 10.0
@@ -22,19 +24,27 @@ def switch_off(directory: Path, nodes: Sequence[str]) -> list[members.Member]:
     Returns:
         What could not be ended.
     """
-    return members.kill_all(
-        lambda: [one for one in members.find(directory) if one.node in nodes], _KILL_S
-    )
+
+    def theirs() -> list[members.Member]:
+        return [one for one in members.find(directory) if one.node in nodes]
+
+    # Where nodes have an init, the kernel ends everything with it at once.
+    inits = [one for one in theirs() if one.daemon == members.INIT]
+    members.kill(inits)
+    members.wait_gone(inits, _KILL_S)
+    return members.kill_all(theirs, _KILL_S)
 
 
-def switch_on(daemons: Daemons, directory: Path, nodes: Sequence[str]) -> None:
+def switch_on(machines: Machines, daemons: Daemons, directory: Path, nodes: Sequence[str]) -> None:
     """Boots the nodes that are off.
 
     Raises:
+        MachineError: A node did not boot.
         DaemonError: A slurmd did not start.
     """
     found = members.find(directory)
     off = [node for node in nodes if members.daemon(found, "slurmd", node) is None]
+    machines.boot(off)
     daemons.start_slurmds(off, rebooted=True)
 
 
@@ -52,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     ).stdout.split()
     verbs: dict[str, Callable[[], str]] = {
         "off": lambda: _off(directory, nodes),
-        "on": lambda: _on(Daemons(directory, programs), directory, nodes),
+        "on": lambda: _on(directory, programs, nodes),
     }
     problem = verbs[verb]()
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -65,10 +75,14 @@ def _off(directory: Path, nodes: Sequence[str]) -> str:
     return f"still there: {', '.join(map(str, left))}" if left else ""
 
 
-def _on(daemons: Daemons, directory: Path, nodes: Sequence[str]) -> str:
+def _on(directory: Path, programs: Programs, nodes: Sequence[str]) -> str:
+    record = Directory(directory).read_record()
+    if record is None:
+        return f"{directory} has no record of a cluster that is up"
+    machines = machines_of(record.options, record.network, record.controller_port)
     try:
-        switch_on(daemons, directory, nodes)
-    except (DaemonError, OSError) as error:
+        switch_on(machines, Daemons(directory, programs, machines), directory, nodes)
+    except (MachineError, DaemonError, OSError) as error:
         return str(error)
     return ""
 

@@ -4,8 +4,10 @@
 
 import shlex
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 
+from slurm.devcluster.machines import CONTROLLER
 from slurm.devcluster.members import DIRECTORY_VARIABLE, NODE_VARIABLE
 from slurm.devcluster.options import Node, Options, nodes_of
 
@@ -13,8 +15,9 @@ from slurm.devcluster.options import Node, Options, nodes_of
 # where it can't have cgroups. Older ones end because of the word.
 _CGROUP_DISABLED_SINCE = (24, 5)
 
-_CONFIG_MODE = 0o600
-_PROGRAM_MODE = 0o700
+# What is for the daemons alone, and their programs.
+_PRIVATE_DIR = 0o700
+_PRIVATE_PROGRAM = 0o700
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +26,7 @@ class Layout:
 
     Attributes:
         options: As asked for.
-        network: 127.X.0.0/16 of the nodes.
+        network: That of the nodes.
         controller_port: Of slurmctld; the nodes' ports follow.
         user: Whose daemons and jobs they are.
         version: Of Slurm, such as (22, 5).
@@ -64,6 +67,13 @@ class Layout:
     def nodes(self) -> tuple[Node, ...]:
         return nodes_of(self.options, self.network, self.controller_port + 1)
 
+    @property
+    def controller_host(self) -> str:
+        """slurmctld's host as slurm.conf names it, with the address that all reach it at."""
+        if self.options.namespaces:
+            return f"{CONTROLLER}({IPv4Network(self.network).network_address + 1})"
+        return "localhost(127.0.0.1)"
+
 
 @dataclass(frozen=True, slots=True)
 class File:
@@ -71,24 +81,65 @@ class File:
 
     path: str
     text: str
-    mode: int = _CONFIG_MODE
+    mode: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Modes:
+    """Modes of what every user of the cluster needs: of whom it is for alone, or of all."""
+
+    file: int
+    program: int
+    directory: int
+    spool: int
+
+
+_ONE_USER = _Modes(file=0o600, program=0o700, directory=0o700, spool=0o700)
+# Through the directories, but not to see what else is in there. Slurm wants its spool like this.
+_ALL_USERS = _Modes(file=0o644, program=0o755, directory=0o711, spool=0o755)
+
+
+def _modes(layout: Layout) -> _Modes:
+    return _ALL_USERS if layout.options.namespaces else _ONE_USER
+
+
+def directories(layout: Layout) -> list[tuple[str, int]]:
+    """Every directory below the cluster's and itself (""), with its mode, parents first."""
+    modes = _modes(layout)
+    found = [("", modes.directory), ("munge", modes.directory), ("nodes", modes.directory)]
+    found += [(path, _PRIVATE_DIR) for path in ("power", "controller", "controller/state")]
+    for node in layout.nodes:
+        found += [(f"nodes/{node.name}", modes.directory)]
+        found += [(f"nodes/{node.name}/spool", modes.spool)]
+    return found
 
 
 def files(layout: Layout) -> list[File]:
     """Every file that the daemons and their users read."""
+    modes = _modes(layout)
     found = [
-        File("slurm.conf", slurm_conf(layout)),
-        File("gres.conf", gres_conf(layout)),
-        File("topology.conf", topology_conf(layout)),
-        File("task_prolog", task_prolog(layout), _PROGRAM_MODE),
-        File("power/suspend", power_program(layout, "off"), _PROGRAM_MODE),
-        File("power/resume", power_program(layout, "on"), _PROGRAM_MODE),
-        File("power/resume_fail", power_program(layout, "off"), _PROGRAM_MODE),
-        File("env.sh", f"export SLURM_CONF={shlex.quote(str(layout.conf))}\n"),
+        File("slurm.conf", slurm_conf(layout), modes.file),
+        File("gres.conf", gres_conf(layout), modes.file),
+        File("topology.conf", topology_conf(layout), modes.file),
+        File("task_prolog", task_prolog(layout), modes.program),
+        File("power/suspend", power_program(layout, "off"), _PRIVATE_PROGRAM),
+        File("power/resume", power_program(layout, "on"), _PRIVATE_PROGRAM),
+        File("power/resume_fail", power_program(layout, "off"), _PRIVATE_PROGRAM),
+        File("env.sh", f"export SLURM_CONF={shlex.quote(str(layout.conf))}\n", modes.file),
     ]
     if layout.version >= _CGROUP_DISABLED_SINCE:
-        found.append(File("cgroup.conf", "CgroupPlugin=disabled\n"))
+        found.append(File("cgroup.conf", "CgroupPlugin=disabled\n", modes.file))
+    if layout.options.namespaces:
+        found.append(File("hosts", hosts(layout), modes.file))
     return found
+
+
+def hosts(layout: Layout) -> str:
+    """The machines' /etc/hosts: on a cluster, their names resolve."""
+    lines = ["127.0.0.1 localhost"]
+    lines += [f"{IPv4Network(layout.network).network_address + 1} {CONTROLLER}"]
+    lines += [f"{node.address} {node.name}" for node in layout.nodes]
+    return "\n".join(lines) + "\n"
 
 
 def slurm_conf(layout: Layout) -> str:
@@ -99,7 +150,7 @@ def slurm_conf(layout: Layout) -> str:
     cpu_nodes = ",".join(node.name for node in layout.nodes if node.slice_index is None)
     lines = f"""\
 ClusterName=devcluster
-SlurmctldHost=localhost(127.0.0.1)
+SlurmctldHost={layout.controller_host}
 SlurmctldPort={layout.controller_port}
 SlurmUser={layout.user}
 SlurmdUser={layout.user}
@@ -148,6 +199,9 @@ SuspendTimeout=4
 ResumeTimeout=30
 
 """.splitlines()
+    if options.namespaces:
+        # Not on this machine's other addresses. Jobs never run as root.
+        lines += ["CommunicationParameters=NoCtldInAddrAny", "DisableRootJobs=YES", ""]
     lines += [_node_line(node, options) for node in layout.nodes]
     lines += [
         "",
@@ -162,7 +216,7 @@ ResumeTimeout=30
 
 def _node_line(node: Node, options: Options) -> str:
     # A host name of its own: several slurmd of one host name would have to share an address. A port
-    # of its own: slurmd binds every address of the machine.
+    # of its own where nodes share a machine: slurmd binds every address of it.
     line = (
         f"NodeName={node.name} NodeHostname={node.name} NodeAddr={node.address} Port={node.port} "
         "CPUs=16 RealMemory=16000"

@@ -2,7 +2,7 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Brings a real Slurm up on this machine, without systemd and without root: up.sh --help tells more.
+# Brings a real Slurm up on this machine, without systemd: up.sh --help tells more.
 set -euo pipefail
 
 checkout="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)"
@@ -16,7 +16,8 @@ source "${checkout}/scripts/lib/environment.sh"
 # shellcheck source=../../scripts/lib/user.sh
 source "${checkout}/scripts/lib/user.sh"
 
-if ((EUID == 0)); then
+# Namespaces take root. All else is an ordinary user's.
+if ((EUID == 0)) && [[ " $* " != *" --namespaces "* ]]; then
 	user::run_as_ordinary "${checkout}" slurm/devcluster/up.sh "$@"
 fi
 environment::ensure "${checkout}"

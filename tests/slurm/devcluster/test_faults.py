@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is done to a cluster: nodes and slurmctld that die, hang and come back."""
 
+import pytest
 from slurm.devcluster.cluster import DevCluster
+from slurm.devcluster.machines import MachineError
 from tests.slurm.devcluster.conftest import PATIENCE_S, Jobs, until
 
 SLEEP = "srun --nodes=2 --ntasks-per-node=1 sleep 600"
@@ -49,10 +51,16 @@ def test_a_power_cut_ends_everything_on_one_node_and_nothing_elsewhere(jobs: Job
     node, other = (row.nodes.replace("[0-1]", host) for host in "10")
     until(lambda: _runs_task(cluster, node), "the task runs")
     slurmd = cluster.pids[other]
-    cluster.cut_power(node)
+    cluster.power_off(node)
     assert cluster.processes(node) == []
     assert cluster.pids[other] == slurmd
-    cluster.start_slurmd(node)
+    cluster.power_on(node)
+    assert node in cluster.pids
+
+
+def test_nodes_that_share_a_machine_can_not_be_cut_off(shared: DevCluster) -> None:
+    with pytest.raises(MachineError, match="cpu0 can't be cut off.*--namespaces"):
+        shared.partition("cpu0")
 
 
 def test_slurmctld_ends_and_returns_with_its_jobs(jobs: Jobs) -> None:
