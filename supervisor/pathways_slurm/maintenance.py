@@ -139,5 +139,14 @@ def requests(directory: Path, warn: Callable[[str], None] = _warn) -> Mapping[in
     return found
 
 
+def requested(directory: Path) -> frozenset[int]:
+    """The slices that a file stands for, whatever it holds. Raises OSError."""
+    try:
+        indices = [index_of(path.name) for path in directory.iterdir()]
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(index for index in indices if index is not None)
+
+
 def _path(directory: Path, index: int) -> Path:
     return directory / f"slice-{index}.json"
