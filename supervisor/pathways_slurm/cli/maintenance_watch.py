@@ -16,8 +16,9 @@ _UNKNOWN = {
     "nodes": (),
     "reason": "the status has no word of it",
 }
-# Has none now, but an order to start it may have been under way when the request was made.
-_SETTLE_S = 3.0
+# Has none now, but an order to start it may have been under way when the request was made: longer
+# than a supervisor takes from one look to the next but one.
+_SETTLE_S = 15.0
 
 
 class Watch:

@@ -154,16 +154,19 @@ class Scheduler(Protocol):
         """Sends a signal to the hosts' processes of running tasks, and does nothing else to them.
 
         What a host makes of it is its own affair: one that ends, also by SIGKILL, has ended by
-        itself, and its task may be requeued. Tasks that are unknown, pending, ending or ended get none, and neither does
-        a host whose program has not started yet; that it arrived shows in what the hosts do. Twice
-        is two signals.
+        itself, and its task may be requeued. Tasks that are unknown, pending, ending or ended get
+        none, and neither does a host whose program has not started yet; that it arrived shows in
+        what the hosts do. Twice is two signals.
 
         Raises:
             SchedulerError: The scheduler can't send this signal.
         """
 
     def power_down(self, nodes: Sequence[str]) -> bool:
-        """Asks for these nodes to be re-created. False if this cluster or user cannot."""
+        """Asks for nodes to be powered down, and so re-created, once no task runs on them.
+
+        False if this cluster or user cannot.
+        """
 
     def eviction(self) -> str:
         """Why the service must end here, as of the last ``tasks``; "" while it need not.

@@ -41,6 +41,7 @@ from pathways_slurm.scheduler.slurm_parse import (
     parse_rows,
     parse_switches,
 )
+from pathways_slurm.scheduler.slurm_power import power_down
 from pathways_slurm.scheduler.slurm_service_job import ServiceJob
 from pathways_slurm.scheduler.slurm_submission import Submissions
 from pathways_slurm.scheduler.slurm_view import TaskView, never_ran
@@ -216,9 +217,11 @@ class SlurmScheduler:
         return self._eviction
 
     def power_down(self, nodes: Sequence[str]) -> bool:
-        """False: changing a node's state takes rights that a user of the cluster has not."""
-        _log.info("nodes are not powered down: this needs an administrator", nodes=list(nodes))
-        return False
+        """See the protocol. Takes the rights of an operator, which few users of a cluster have."""
+        why = power_down(self._client, nodes) if nodes else "there are none"
+        if why:
+            _log.info("nodes are not powered down", nodes=list(nodes), why=why)
+        return not why
 
     def _address_outside(self, host: str) -> str:
         """Of a machine that is no node of the cluster."""

@@ -291,6 +291,15 @@ def parse_default_partition(text: str) -> str | None:
     return None
 
 
+def parse_setting(text: str, name: str) -> str:
+    """The value of a setting in ``scontrol show config``; "" if it has none."""
+    for line in text.splitlines():
+        key, _, value = line.partition("=")
+        if key.strip() == name:
+            return "" if value.strip() in _NO_VALUE else value.strip()
+    return ""
+
+
 def parse_switches(text: str) -> dict[str, str]:
     """Switch → expression for the nodes below it, from ``scontrol show topology``."""
     found = {}

@@ -254,6 +254,28 @@ class TestNotices:
             harness.slurm("scancel", task)
 
 
+class TestPower:
+    def test_nodes_that_are_powered_down_are_off_and_come_back_for_the_next_run(
+        self, harness: SlurmHarness, cluster: DevCluster
+    ) -> None:
+        """The user of this cluster is its administrator."""
+        scheduler = harness.scheduler()
+        array = scheduler.submit(harness.spec(slices=SLICES, hosts=2))
+        task = harness.running(array)[0]
+        nodes = [node.name for node in task.nodes]
+        scheduler.notify([task.id], signal.SIGKILL)
+        harness.ended(task.id)
+        assert scheduler.power_down(nodes)
+        harness.until(
+            lambda: not any(cluster.processes(node) for node in nodes), "both nodes are off"
+        )
+        scheduler.requeue(task.id)
+        scheduler.release(task.id)
+        again = harness.rerun(task.id, 2)
+        assert [node.name for node in again.nodes] == nodes
+        assert set(nodes) <= cluster.pids.keys()
+
+
 class TestPreemption:
     @pytest.fixture
     def low(self, cluster: DevCluster, tmp_path: Path) -> Iterator[SlurmHarness]:

@@ -41,11 +41,11 @@ def test_a_slice_that_waits_for_nodes_may_be_about_to_get_some() -> None:
     pending, starting = status(item(1, "PENDING")), status(item(1, "STARTING", "a"))
     for seen, now, waits in (
         (pending, 10.0, True),
-        (pending, 12.0, True),
-        (starting, 12.5, True),
-        (pending, 14.0, True),
-        (pending, 16.5, True),
-        (pending, 17.0, False),
+        (pending, 20.0, True),
+        (starting, 22.0, True),
+        (pending, 24.0, True),
+        (pending, 38.0, True),
+        (pending, 39.0, False),
     ):
         watch.take(seen, now)
         assert left(watch) == ([1] if waits else [])
