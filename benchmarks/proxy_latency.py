@@ -80,10 +80,18 @@ def run_operations() -> dict[str, float]:
 def serve(address: str) -> None:
     """Runs a proxy until stdin ends."""
     from pathways_emulator.membership import Membership, SliceMember
+    from pathways_emulator.proxy.scratch import scratch_of
     from pathways_emulator.proxy.server import ProxyServer
+    from pathways_emulator.proxy.slices import Policy
 
     members = tuple(SliceMember(index, 1, True) for index in range(SLICES))
-    server = ProxyServer(address, Membership(INSTANCE_TYPE, True, members))
+    server = ProxyServer(
+        address,
+        Membership(INSTANCE_TYPE, True, members),
+        Policy(suspends=False, lost_at_most=SLICES),
+        scratch_of("/nowhere", "benchmark"),
+        lambda *_: None,
+    )
     server.start()
     print("started", flush=True)
     sys.stdin.read()

@@ -5,7 +5,9 @@
 import logging
 import os
 import signal
+import socket
 import sys
+from functools import partial
 
 from pathways_emulator import address as addresses
 from pathways_emulator import flags, log, reading, settings
@@ -15,6 +17,9 @@ _log = logging.getLogger(__name__)
 
 # For requests that are being answered when the proxy is told to end.
 _GRACE_S = 1.0
+
+# For one attempt to tell the resource manager that a slice may end.
+_RELEASE_TIMEOUT_S = 3.0
 
 
 def main() -> None:
@@ -30,10 +35,10 @@ def main() -> None:
         print(reading.report(flags.PROXY_SERVER, faults), file=sys.stderr)
         sys.exit(2)
     log.configure()
-    sys.exit(run(given, Address(configured.bind_address, given.server_port)))
+    sys.exit(run(given, configured))
 
 
-def run(given: flags.ProxyFlags, where: Address) -> int:
+def run(given: flags.ProxyFlags, configured: settings.Settings) -> int:
     """Serves until SIGTERM or SIGINT.
 
     The port is opened at the first membership: before it, the devices are not known.
@@ -41,9 +46,11 @@ def run(given: flags.ProxyFlags, where: Address) -> int:
     Returns:
         The exit code: 0, or 1 if it cannot serve; the log says why.
     """
+    from pathways_emulator import membership_client
     from pathways_emulator.membership import Membership
     from pathways_emulator.membership_client import Watcher
 
+    where = Address(configured.bind_address, given.server_port)
     watcher = Watcher(given.resource_manager_address)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: watcher.stop())
@@ -56,8 +63,18 @@ def run(given: flags.ProxyFlags, where: Address) -> int:
     # XLA lists every virtual device at its level of information.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     # Takes a second or two, because of JAX; the command line has been checked by now.
+    from pathways_emulator.proxy.scratch import scratch_of
     from pathways_emulator.proxy.server import ProxyServer
+    from pathways_emulator.proxy.slices import Policy
 
+    policy = Policy(
+        suspends=configured.on_notice == "suspend", lost_at_most=given.num_elastic_instances
+    )
+    owner = f"{socket.gethostname()}-{given.resource_manager_address}"
+    scratch = scratch_of(given.gcs_scratch_location, owner)
+    release = partial(
+        membership_client.release, given.resource_manager_address, timeout_s=_RELEASE_TIMEOUT_S
+    )
     server: ProxyServer | None = None
 
     def on_membership(membership: Membership) -> None:
@@ -65,14 +82,7 @@ def run(given: flags.ProxyFlags, where: Address) -> int:
         if server is not None:
             server.on_membership(membership)
             return
-        if given.num_elastic_instances < len(membership.slices):
-            _log.warning(
-                "--num_elastic_instances=%d is less than the %d slices: the emulator does not end "
-                "sessions when more slices are missing",
-                given.num_elastic_instances,
-                len(membership.slices),
-            )
-        new = ProxyServer(str(where), membership)
+        new = ProxyServer(str(where), membership, policy, scratch, release)
         new.start()
         server = new
         _log.info(

@@ -4,7 +4,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
@@ -55,7 +55,8 @@ class CpuExecutor:
         # All sessions start computations in one order on all devices, or their collectives could
         # wait for each other.
         self._launch_lock = threading.Lock()
-        self._under_way: deque[XlaArray] = deque()
+        # With the devices of each.
+        self._under_way: deque[tuple[frozenset[int], XlaArray]] = deque()
         self._drain = ThreadPoolExecutor(1, thread_name_prefix="executor-drain")
         self._sharding = lru_cache(maxsize=8192)(self._make_sharding)
         self._aval = lru_cache(maxsize=8192)(Aval)
@@ -136,8 +137,7 @@ class CpuExecutor:
         return host
 
     def is_ready(self, value: XlaArray) -> bool:
-        ready: bool = value.is_ready()
-        return ready
+        return _is_done(value)
 
     def wait(self, value: XlaArray) -> None:
         value.block_until_ready()
@@ -162,11 +162,11 @@ class CpuExecutor:
     def busy(self, resume: Callable[[], None]) -> bool:
         with self._launch_lock:
             under_way = self._under_way
-            while under_way and _is_done(under_way[0]):
+            while under_way and _is_done(under_way[0][1]):
                 under_way.popleft()
             if len(under_way) < _MAX_UNDER_WAY:
                 return False
-            oldest = under_way[0]
+            oldest = under_way[0][1]
         self._drain.submit(_wait_then, oldest, resume)
         return True
 
@@ -183,8 +183,23 @@ class CpuExecutor:
             outputs: list[XlaArray] = results.consume_with_handlers(program.handlers)
             if outputs:
                 # All results are ready at once, and the smallest is the cheapest to hold on to.
-                self._under_way.append(outputs[program.smallest_output])
+                devices = frozenset(program.devices)
+                self._under_way.append((devices, outputs[program.smallest_output]))
         return outputs
+
+    def under_way(self, devices: Collection[int]) -> list[XlaArray]:
+        with self._launch_lock:
+            rest = [entry for entry in self._under_way if not _is_done(entry[1])]
+            self._under_way = deque(rest)
+        return [value for used, value in rest if not used.isdisjoint(devices)]
+
+    def shape(self, value: XlaArray) -> Shape:
+        shape: Shape = value.shape
+        return shape
+
+    def same_memory(self, value: XlaArray) -> object:
+        # Memory without a byte has an address too, and may share it with anything.
+        return value.unsafe_buffer_pointer() if value.size else id(value)
 
     def _duplicate(self, value: XlaArray) -> XlaArray:
         sharding = value._sharding

@@ -51,6 +51,10 @@ class DeviceTable:
     def __len__(self) -> int:
         return len(self.devices)
 
+    def of_slice(self, index: int) -> frozenset[int]:
+        """The ids of the devices of a slice."""
+        return frozenset(d.id for d in self.devices if d.slice_index == index)
+
     def slices_of(self, device_ids: Iterable[int]) -> tuple[int, ...]:
         """The slices that these devices belong to, sorted.
 

@@ -7,7 +7,7 @@ Handlers know arrays by handle and speak in :class:`ArraySpec`; what is behind a
 change to the protocol's side.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol
@@ -134,7 +134,7 @@ class Executor(Protocol):
         ...
 
     def is_ready(self, value: Value) -> bool:
-        """Whether :meth:`wait` would return at once."""
+        """Whether :meth:`wait` would return or raise at once."""
         ...
 
     def wait(self, value: Value) -> None:
@@ -163,6 +163,21 @@ class Executor(Protocol):
 
         If so, ``resume`` is called once, from another thread, when that may have changed.
         """
+        ...
+
+    def under_way(self, devices: Collection[int]) -> list[Value]:
+        """Values to wait for, to know that all that runs on these devices now has ended.
+
+        What has ended is no longer held by the executor itself.
+        """
+        ...
+
+    def shape(self, value: Value) -> Shape:
+        """The shape of a value of one shard."""
+        ...
+
+    def same_memory(self, value: Value) -> object:
+        """Equal for values of one shard each that share their memory; waits for nothing."""
         ...
 
     def execute(

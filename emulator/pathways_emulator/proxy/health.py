@@ -1,15 +1,11 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which slices hold data that counts, and what became of those that don't.
-
-Pure: a new :class:`Health` follows from the last one and a snapshot of membership.
-"""
+"""Which slices hold data that counts, which are held, and what became of the others. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from pathways_emulator.membership import Membership, SliceMember
-from pathways_emulator.proxy.status import Code, Status
+from pathways_emulator.proxy.status import Code, NotYet, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,11 +14,14 @@ class SliceHealth:
 
     Attributes:
         incarnation: Whose data counts; 0 while the slice is dead.
-        error: What arrays on a dead slice are; None while it is alive.
+        error: What arrays on a dead slice are; None while its data counts.
+        held: Its data counts, but nothing may begin to use it: it is on its way to a file, in one,
+            or on its way back.
     """
 
     incarnation: int
     error: Status | None
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,18 +29,34 @@ class Health:
     """All slices at one moment. Compared by identity."""
 
     slices: tuple[SliceHealth, ...]
+    held: frozenset[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        held = frozenset(index for index, now in enumerate(self.slices) if now.held)
+        object.__setattr__(self, "held", held)
 
     def incarnations(self, slices: Iterable[int]) -> tuple[tuple[int, int], ...]:
         """What an array on these slices must remember, to know later whether it is lost."""
         return tuple((index, self.slices[index].incarnation) for index in slices)
 
-    def error_of(self, slices: Iterable[int]) -> Status | None:
-        """The error of a new array on these slices: that of the first dead one."""
+    def dead(self, slices: Iterable[int]) -> Status | None:
+        """The error of the first dead one of these slices."""
         for index in slices:
             error = self.slices[index].error
             if error is not None:
                 return error
         return None
+
+    def error_of(self, slices: Iterable[int]) -> Status | None:
+        """The error of a new array on these slices: that of the first dead one.
+
+        Raises:
+            NotYet: None is dead, but one is held.
+        """
+        error = self.dead(slices)
+        if error is None and not self.held.isdisjoint(slices):
+            raise NotYet
+        return error
 
     def loss_of(self, incarnations: Iterable[tuple[int, int]]) -> Status | None:
         """The error of an array with these incarnations; None if its data still counts."""
@@ -50,43 +65,18 @@ class Health:
             if now.error is not None:
                 return now.error
             if now.incarnation != incarnation:
-                return _lost(
+                return lost(
                     index, f"its data was lost when it restarted (incarnation {now.incarnation})"
                 )
         return None
 
-
-def first_health(membership: Membership) -> Health:
-    """The health at the first snapshot."""
-    return Health(tuple(_health(member) for member in membership.slices))
-
-
-def next_health(last: Health, membership: Membership) -> Health:
-    """The health after one more snapshot.
-
-    A slice that is merely missing from an unsettled snapshot is kept: the resource manager has
-    restarted and has not heard of it yet. Returns ``last`` itself if nothing changed.
-    """
-    slices = tuple(
-        _next(before, member, membership.settled)
-        for before, member in zip(last.slices, membership.slices, strict=True)
-    )
-    return last if slices == last.slices else Health(slices)
+    def losing(self, index: int, error: Status) -> "Health":
+        """The same with one slice dead."""
+        slices = list(self.slices)
+        slices[index] = SliceHealth(0, error)
+        return Health(tuple(slices))
 
 
-def _next(before: SliceHealth, member: SliceMember, settled: bool) -> SliceHealth:
-    # The same incarnation, not alive, has ended: one that is still coming back is reported as 0.
-    missing = not member.alive and member.incarnation < before.incarnation
-    if before.error is None and missing and not settled:
-        return before
-    return _health(member)
-
-
-def _health(member: SliceMember) -> SliceHealth:
-    if member.alive:
-        return SliceHealth(member.incarnation, None)
-    return SliceHealth(0, _lost(member.index, member.reason or "is not up"))
-
-
-def _lost(index: int, reason: str) -> Status:
+def lost(index: int, reason: str) -> Status:
+    """What the data of a slice becomes that is gone."""
     return Status(Code.DATA_LOSS, f"slice {index}: {reason}")

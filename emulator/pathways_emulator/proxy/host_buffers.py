@@ -7,7 +7,7 @@ has not arrived yet.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 type Buffer = bytes | bytearray | memoryview
 
@@ -46,6 +46,11 @@ class HostBufferStore:
     def delete(self, handle: int) -> bool:
         """Forgets a buffer; False if there was none."""
         return self._buffers.pop(handle, None) is not None
+
+    def delete_all(self, handles: Iterable[int]) -> None:
+        """Forgets buffers, whether or not they are there."""
+        for handle in handles:
+            self.delete(handle)
 
     def close(self) -> None:
         """Forgets all, and keeps none that still arrive."""

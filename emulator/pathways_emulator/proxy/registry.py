@@ -12,39 +12,56 @@ from pathways_emulator.membership import Membership
 from pathways_emulator.proxy.devices import DeviceTable
 from pathways_emulator.proxy.executor import Executor
 from pathways_emulator.proxy.handlers import HANDLERS
-from pathways_emulator.proxy.health import first_health, next_health
 from pathways_emulator.proxy.memory import release_unused
+from pathways_emulator.proxy.scratch import Scratch
 from pathways_emulator.proxy.session import Session
+from pathways_emulator.proxy.slices import Policy, Release, Slices
+from pathways_emulator.proxy.status import Status
 
 _log = logging.getLogger(__name__)
 
 # Each thread that waits for a computation holds one of these. They are started as needed.
 _MAX_WAITING = 128
 
+# For what is being saved or restored when the proxy ends.
+_END_TIMEOUT_S = 2.0
+
 
 class SessionRegistry:
-    """Opens, finds and closes sessions. Thread-safe."""
+    """Opens, finds and closes sessions. Thread-safe.
 
-    def __init__(self, executor: Executor, devices: DeviceTable, membership: Membership) -> None:
+    The arguments are those of :class:`Slices`.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        devices: DeviceTable,
+        membership: Membership,
+        policy: Policy,
+        scratch: Scratch,
+        release: Release,
+    ) -> None:
         self._executor = executor
         self._devices = devices
         self._membership = membership
-        self._health = first_health(membership)
         self._pool = ThreadPoolExecutor(_MAX_WAITING, thread_name_prefix="proxy-wait")
-        self._membership_lock = threading.Lock()  # one snapshot after the other
         self._lock = threading.Lock()
         self._sessions: dict[int, Session] = {}
         self._next_id = 1
+        self._slices = Slices(
+            membership, policy, devices, executor, scratch, release, self._open_sessions
+        )
 
-    def open(self, transmit: Callable[[bytes], None]) -> Session:
-        """A new session; ``transmit`` sends its replies."""
+    def open(self, transmit: Callable[[bytes | Status], None]) -> Session:
+        """A new session; ``transmit`` sends its replies, or an error that ends the stream."""
         with self._lock:
             session = Session(
                 self._next_id,
                 HANDLERS,
                 self._executor,
                 self._devices,
-                self._health,
+                self._slices.health,
                 self._pool,
                 transmit,
             )
@@ -65,14 +82,20 @@ class SessionRegistry:
         with contextlib.suppress(RuntimeError):  # the pool has ended, and the process is about to
             self._pool.submit(self._clean_up, session.id)
 
+    def hang_up_all(self, error: Status) -> None:
+        """Ends every client's stream with an error; the sessions close as a consequence."""
+        for session in self._open_sessions():
+            session.hang_up(error)
+
     def close_all(self) -> None:
         """Ends all sessions; none may be opened afterwards."""
-        for session in list(self._sessions.values()):
+        for session in self._open_sessions():
             self.close(session)
+        self._slices.close(_END_TIMEOUT_S)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def on_membership(self, membership: Membership) -> None:
-        """Applies a snapshot: in every session, data of slices that are lost becomes an error.
+        """Applies a snapshot: data of lost slices becomes an error, that of others moves.
 
         Raises:
             ValueError: The snapshot is of another instance.
@@ -85,17 +108,13 @@ class SessionRegistry:
                 f"membership changed from {len(same.slices)} x {same.instance_type} to "
                 f"{len(membership.slices)} x {membership.instance_type}; restart the proxy"
             )
-        with self._membership_lock:
-            health = next_health(self._health, membership)
-            if health is self._health:
-                return
-            with self._lock:
-                # A session that is opened from now on begins with this health.
-                self._health = health
-                sessions = list(self._sessions.values())
-            for session in sessions:
-                session.on_health(health)
+        self._slices.on_membership(membership)
+
+    def _open_sessions(self) -> list[Session]:
+        with self._lock:
+            return list(self._sessions.values())
 
     def _clean_up(self, session_id: int) -> None:
+        self._slices.forget(session_id)
         release_unused()
         _log.info("session %d closed", session_id)

@@ -11,10 +11,12 @@ from pathlib import Path
 from queue import SimpleQueue
 
 import grpc
+from google.protobuf.message import DecodeError
 
-from pathways_emulator.descriptors import Proto, messages
+from pathways_emulator.descriptors import Proto, ProtoClass, messages
 from pathways_emulator.proxy.registry import SessionRegistry
 from pathways_emulator.proxy.session import Session
+from pathways_emulator.proxy.status import Code, Status
 from pathways_emulator.proxy.versions import PROTOCOLS, SERDES, Range, choose
 
 _log = logging.getLogger(__name__)
@@ -63,7 +65,7 @@ class IfrtService:
 
     def get_version(self, data: bytes, context: _Context) -> bytes:
         """Agrees on versions, or refuses."""
-        request = self._version_request.FromString(data)
+        request = _parse(self._version_request, data, context)
         low, high = request.min_version, request.max_version
         response = self._version_response()
         try:
@@ -81,7 +83,7 @@ class IfrtService:
 
     def ifrt_session(self, requests: Iterator[bytes], context: _Context) -> Iterator[bytes]:
         """A session lives as long as this stream."""
-        replies: SimpleQueue[bytes | None] = SimpleQueue()
+        replies: SimpleQueue[bytes | Status | None] = SimpleQueue()
         session = self._sessions.open(replies.put)
 
         def read() -> None:
@@ -90,6 +92,8 @@ class IfrtService:
                     session.receive(data)
             except grpc.RpcError:
                 pass
+            except DecodeError as error:
+                session.hang_up(_malformed("IfrtRequest", data, error))
             except Exception:
                 # A stream raises a bare Exception when the client goes away in its middle.
                 _log.debug("session %d ended", session.id, exc_info=True)
@@ -103,16 +107,20 @@ class IfrtService:
                 reply = replies.get()
                 if reply is None:
                     return
+                if isinstance(reply, Status):
+                    context.abort(grpc.StatusCode[reply.code.name], reply.message)
                 yield reply
         finally:
             self._sessions.close(session)
 
     def host_buffer_store(self, chunks: Iterator[bytes], context: _Context) -> bytes:
         """Receives a buffer in pieces."""
-        metadata = self._store_metadata.FromString(
-            dict(context.invocation_metadata()).get(_STORE_METADATA_KEY, b"")
+        metadata = _parse(
+            self._store_metadata,
+            dict(context.invocation_metadata()).get(_STORE_METADATA_KEY, b""),
+            context,
         )
-        data = b"".join(self._store_request.FromString(chunk).data for chunk in chunks)
+        data = b"".join(_parse(self._store_request, chunk, context).data for chunk in chunks)
         if len(data) != metadata.buffer_size:
             context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT,
@@ -123,7 +131,7 @@ class IfrtService:
 
     def host_buffer_lookup(self, data: bytes, context: _Context) -> Iterator[bytes]:
         """Sends a buffer in pieces."""
-        request = self._lookup_request.FromString(data)
+        request = _parse(self._lookup_request, data, context)
         buffer = self._session(request.session_id, context).host_buffers.get(request.handle)
         if buffer is None:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"unknown host buffer {request.handle}")
@@ -133,14 +141,14 @@ class IfrtService:
 
     def host_buffer_delete(self, data: bytes, context: _Context) -> bytes:
         """Forgets a buffer."""
-        request = self._delete_request.FromString(data)
+        request = _parse(self._delete_request, data, context)
         if not self._session(request.session_id, context).host_buffers.delete(request.handle):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"unknown host buffer {request.handle}")
         return b""
 
     def host_buffer_read_from_disk(self, data: bytes, context: _Context) -> bytes:
         """Takes a buffer from a file, on one machine the faster way."""
-        metadata = self._disk_request.FromString(data).metadata
+        metadata = _parse(self._disk_request, data, context).metadata
         session = self._session(metadata.session_id, context)
         directory = os.environ.get(_LARGE_TRANSFER_DIRECTORY)
         if not directory:
@@ -164,6 +172,22 @@ class IfrtService:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"no session {session_id}")
             raise AssertionError  # abort has raised
         return session
+
+
+def _parse(message_class: ProtoClass, data: bytes | str, context: _Context) -> Proto:
+    """A client's message; refuses the call if it is not one."""
+    try:
+        return message_class.FromString(data)
+    except DecodeError as error:
+        status = _malformed(message_class.DESCRIPTOR.name, data, error)
+        context.abort(grpc.StatusCode[status.code.name], status.message)
+        raise AssertionError from None  # abort has raised
+
+
+def _malformed(name: str, data: bytes | str, error: DecodeError) -> Status:
+    message = f"{len(data)} bytes from a client are not a {name}: {error}"
+    _log.warning("%s", message)
+    return Status(Code.INVALID_ARGUMENT, message)
 
 
 def _serialize(message: Proto) -> bytes:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One client: its requests in order, its replies, and what it owns."""
 
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -11,21 +12,35 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
 from pathways_emulator.descriptors import Proto, messages
-from pathways_emulator.proxy.arrays import Array, ArrayStore, error_array
+from pathways_emulator.proxy.arrays import (
+    Array,
+    ArrayStore,
+    Away,
+    Parts,
+    error_array,
+    fail_if_failed,
+    first_error,
+    values_of,
+)
 from pathways_emulator.proxy.devices import DeviceTable
-from pathways_emulator.proxy.executor import Executor, Program, Value
+from pathways_emulator.proxy.executor import ArraySpec, Executor, Program, Value
 from pathways_emulator.proxy.health import Health
 from pathways_emulator.proxy.host_buffers import HostBufferStore
-from pathways_emulator.proxy.status import Code, ProxyError, Status, status_of, unimplemented
+from pathways_emulator.proxy.status import (
+    Code,
+    NotYet,
+    ProxyError,
+    Status,
+    status_of,
+    unimplemented,
+)
 
 _log = logging.getLogger(__name__)
 
 _REQUEST_SUFFIX = "_request"
-
-
-class NotYet(Exception):  # not an error: the request stays first in line
-    """Raised by a handler that needs something that has not arrived; the session waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +49,7 @@ class Handler:
 
     Attributes:
         serve: Fills ``reply.body``, or takes the reply to send it later. May raise
-            :class:`ProxyError` or :class:`NotYet`.
+            :class:`ProxyError`, or :class:`NotYet` as long as it has changed nothing.
         results: Array handles that the client chose for the request's results. It does not wait
             for a reply before it uses them, so they become errors if the request fails.
         status_handles: The same for handles of an execution's status.
@@ -98,7 +113,13 @@ class Session:
         devices: All devices.
         health: Of the slices, now.
         pool: For what blocks.
-        transmit: Hands a serialized ``IfrtResponse`` to the client; thread-safe, never blocks.
+        transmit: Hands a serialized ``IfrtResponse`` to the client, or ends the stream with an
+            error; thread-safe, never blocks.
+
+    Attributes:
+        stateful: What the session runs that has state beside its arrays, by name. Such a session
+            can't be suspended. Handlers of colocated Python and of calls in flight to a
+            persistence service would add to it; the emulator serves neither, so it stays empty.
     """
 
     def __init__(
@@ -109,7 +130,7 @@ class Session:
         devices: DeviceTable,
         health: Health,
         pool: Pool,
-        transmit: Callable[[bytes], None],
+        transmit: Callable[[bytes | Status], None],
     ) -> None:
         self.id = session_id
         self.executor = executor
@@ -122,6 +143,7 @@ class Session:
         # Executions whose status the client wants: the results to wait for.
         self.executions: dict[int, list[Array]] = {}
         self.host_buffers = HostBufferStore(self.resume)
+        self.stateful: set[str] = set()
         self.slices_of = lru_cache(maxsize=4096)(devices.slices_of)
         self._handlers = handlers
         self._transmit = transmit
@@ -137,7 +159,11 @@ class Session:
         self._closed = False
 
     def receive(self, data: bytes | memoryview) -> None:
-        """Serves a serialized ``IfrtRequest``, unless an earlier one waits for something."""
+        """Serves a serialized ``IfrtRequest``, unless an earlier one waits for something.
+
+        Raises:
+            DecodeError: It is not one.
+        """
         request = self._request_class.FromString(data)
         with self._lock:
             if not self._closed:
@@ -149,20 +175,66 @@ class Session:
         with self._lock:
             self._serve_queue()
 
-    def on_health(self, health: Health) -> None:
-        """Turns the data of lost slices into errors and fails whoever waits for it."""
-        self.arrays.on_health(health)
-        with self._waits_lock:
-            waits = list(self._waits)
-        for wait in waits:
+    def on_health(self, *steps: Health) -> None:
+        """Turns the data of lost slices into errors and fails whoever waits for it.
+
+        Args:
+            *steps: Applied one after the other, as one; the last one stays.
+        """
+        self.arrays.on_health(*steps)
+        for wait in self._waiting():
             for array in wait.arrays:
-                # The client may have forgotten it meanwhile, and the store with it.
-                array.apply(health, self.executor.is_ready)
+                for health in steps:
+                    # The client may have forgotten it meanwhile, and the store with it.
+                    array.apply(health, self.executor.is_ready)
             error = first_error(wait.arrays)
             if error is not None:
                 wait.reply.fail(error)
         # Requests that waited may fail now too. Elsewhere: serving them must hold up nobody.
-        self.pool.submit(self.resume)
+        with contextlib.suppress(RuntimeError):  # the pool has ended, and the process is about to
+            self.pool.submit(self.resume)
+
+    def quiesce(self, timeout_s: float) -> bool:
+        """Waits until every request has been served that began before this call.
+
+        Executions that have ended are kept as the error that they ended with, without their
+        results.
+
+        Returns:
+            False if the time was not enough.
+        """
+        if not self._lock.acquire(timeout=max(0.0, timeout_s)):
+            return False
+        try:
+            for handle, results in self.executions.items():
+                if all(r.value is None or self.executor.is_ready(r.value) for r in results):
+                    for result in results:
+                        fail_if_failed(result, self.executor)
+                    self.executions[handle] = [r for r in results if r.error is not None]
+        finally:
+            self._lock.release()
+        return True
+
+    def restore(
+        self,
+        index: int,
+        incarnation: int,
+        shards: Mapping[Away, Value],
+        join: Callable[[ArraySpec, Parts], Value | None],
+        health: Health,
+    ) -> None:
+        """Puts the data of a slice back; see :meth:`ArrayStore.restore`."""
+        self.arrays.restore(index, incarnation, shards, join, health)
+        for wait in self._waiting():
+            for array in wait.arrays:
+                array.move(index, incarnation)
+
+    def hang_up(self, error: Status) -> None:
+        """Ends the client's stream with an error; the session is closed as at any end of it."""
+        with self._send_lock:
+            if not self._closed:
+                self._closed = True
+                self._transmit(error)
 
     def close(self) -> None:
         """Frees everything; the client is gone."""
@@ -250,6 +322,10 @@ class Session:
         finally:
             self._forget(wait)
 
+    def _waiting(self) -> list[_Wait]:
+        with self._waits_lock:
+            return list(self._waits)
+
     def _forget(self, wait: _Wait) -> None:
         with self._waits_lock:
             self._waits.discard(wait)
@@ -293,9 +369,12 @@ class Session:
             reply.fail(status)
 
     def _status(self, error: Exception, name: str = "") -> Status:
-        if not isinstance(error, ProxyError):
+        status = status_of(error)
+        if isinstance(error, DecodeError):
+            _log.warning("session %d: %s: %s", self.id, name or "a request", status.message)
+        elif not isinstance(error, ProxyError):
             _log.warning("session %d: %s failed", self.id, name or "a request", exc_info=error)
-        return status_of(error)
+        return status
 
 
 def _serve_unknown(_session: Session, request: Proto, _reply: Reply) -> None:
@@ -303,27 +382,3 @@ def _serve_unknown(_session: Session, request: Proto, _reply: Reply) -> None:
 
 
 _UNKNOWN = Handler(_serve_unknown)
-
-
-def first_error(arrays: Iterable[Array]) -> Status | None:
-    """The first error among arrays."""
-    for array in arrays:
-        if array.error is not None:
-            return array.error
-    return None
-
-
-def values_of(arrays: Iterable[Array]) -> list[Value]:
-    """The data of arrays.
-
-    Raises:
-        ProxyError: With the error of the first that has one.
-    """
-    values = []
-    for array in arrays:
-        # In this order: a loss sets the error first, from another thread.
-        value = array.value
-        if array.error is not None:
-            raise ProxyError(array.error)
-        values.append(value)
-    return values

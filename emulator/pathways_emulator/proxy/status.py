@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
+from google.protobuf.message import DecodeError
 from jaxlib import xla_client
 
 from pathways_emulator.descriptors import Proto
@@ -60,6 +61,13 @@ class ProxyError(Exception):
         self.status = status
 
 
+class NotYet(Exception):  # not an error: the request stays first in line
+    """Raised by a handler that needs something that has not arrived; the session waits for it.
+
+    The handler runs again from its start, so it must have changed nothing before.
+    """
+
+
 def invalid_argument(message: str) -> ProxyError:
     """The request contradicts itself or the state of its session."""
     return ProxyError(Status(Code.INVALID_ARGUMENT, message))
@@ -78,6 +86,8 @@ def status_of(error: BaseException) -> Status:
     if isinstance(error, ProxyError):
         return error.status
     text = str(error) or type(error).__name__
+    if isinstance(error, DecodeError):
+        return Status(Code.INVALID_ARGUMENT, f"a malformed message: {harmless(text)}")
     if isinstance(error, xla_client.XlaRuntimeError):
         code = Code.UNKNOWN
         prefix = _CODE_PREFIX.match(text)

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import queue
+import resource
 import subprocess
 import sys
 import threading
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from pathways_emulator.membership import Membership, SliceMember
+from pathways_emulator.membership import Membership, Notice, SliceMember
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -45,8 +46,12 @@ class LineProcess:
 
     def _read(self, stdout: IO[str]) -> None:
         for line in stdout:
-            self._lines.put(line.rstrip("\n"))
+            self.heard(line.rstrip("\n"))
         self._lines.put(None)
+
+    def heard(self, line: str) -> None:
+        """Takes a line of the child, on a thread of its own."""
+        self._lines.put(line)
 
     def say(self, line: str) -> None:
         """Sends a line."""
@@ -104,16 +109,75 @@ class LineProcess:
 class Proxy(LineProcess):
     """A proxy process whose membership the test decides."""
 
-    def __init__(self, address: str, instance_type: str, slice_count: int, log: Path) -> None:
-        super().__init__(
-            [sys.executable, "-m", "tests.emulator.proxy.served", address], os.environ, log
-        )
+    def __init__(
+        self,
+        address: str,
+        instance_type: str,
+        slice_count: int,
+        log: Path,
+        *,
+        mode: str = "suspend",
+        lost_at_most: int | None = None,
+        scratch: str | None = None,
+        limits: Mapping[int, int] | None = None,
+    ) -> None:
+        """Starts it.
+
+        Args:
+            address: To listen on.
+            instance_type: Of the slices.
+            slice_count: All are alive at the start.
+            log: For its stderr.
+            mode: ``suspend`` or ``forward``.
+            lost_at_most: Slices, without the end of the sessions; None for all of them.
+            scratch: Location for the data of suspended slices; None for a directory beside the log.
+            limits: Resource limits of the process, by ``resource.RLIMIT_*``.
+        """
+        self._released: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.scratch = Path(scratch or log.parent / "scratch")
+        argv = [sys.executable, "-m", "tests.emulator.proxy.served", address, mode]
+        argv += [str(slice_count if lost_at_most is None else lost_at_most)]
+        super().__init__([*argv, scratch or str(self.scratch)], os.environ, log)
+        for limit, value in (limits or {}).items():
+            resource.prlimit(self.process.pid, limit, (value, value))
         self.address = address
         self.membership = Membership(
             instance_type, True, tuple(SliceMember(i, 1, True) for i in range(slice_count))
         )
         self.say(self._dump())
         self.expect("started", START_TIMEOUT_S)
+
+    def heard(self, line: str) -> None:
+        if line.startswith("released "):
+            self._released.put(line.removeprefix("released "))
+        else:
+            super().heard(line)
+
+    def notify(self, *indices: int, left_s: float = 60.0, reason: str = "SIGTERM") -> None:
+        """These slices are about to go."""
+        slices = self.membership.slices
+        notice = Notice(reason, left_s)
+        self.apply(*(dataclasses.replace(slices[index], notice=notice) for index in indices))
+
+    def expect_release(self, index: int, reason: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        """Waits until the proxy lets the present run of a slice go, with this in its reason."""
+        try:
+            released = self._released.get(timeout=timeout_s)
+        except queue.Empty:
+            raise AssertionError(f"no release of {index}; log:\n{self.tail()}") from None
+        expected = f"{index} {self.membership.slices[index].incarnation} "
+        assert released.startswith(expected), released
+        assert reason in released, released
+
+    def suspend(self, index: int) -> None:
+        """Notice, release, end of a slice."""
+        self.notify(index)
+        self.expect_release(index, "saved")
+        self.lose(index, "released")
+
+    def saved_files(self) -> list[Path]:
+        """What is in the scratch location."""
+        return sorted(path for path in self.scratch.rglob("*") if path.is_file())
 
     def apply(self, *members: SliceMember, settled: bool = True) -> None:
         """Changes some slices; returns when the proxy has applied it."""

@@ -3,7 +3,8 @@
 """What the registry says of losses, and what the proxy makes of it, around a restart of the RM."""
 
 from pathways_emulator.membership import Membership, SliceMember
-from pathways_emulator.proxy.health import Health, first_health, next_health
+from pathways_emulator.proxy import slice_state
+from pathways_emulator.proxy.slice_state import Down, SliceState
 from pathways_emulator.registration import Registration
 from pathways_emulator.registry import Registry
 
@@ -24,21 +25,30 @@ def join(registry: Registry, connection: int, host: int) -> None:
     registry.register(connection, Registration(0, host, 2, 1, f"uuid-{host}", "a:1", 1))
 
 
-def running() -> Health:
+def running() -> tuple[SliceState, ...]:
     slices = (SliceMember(0, 1, True), SliceMember(1, 0, False, "not yet"))
-    return first_health(Membership("tpuv6e:2x4", True, slices))
+    membership = Membership("tpuv6e:2x4", True, slices)
+    return slice_state.first_states(membership, suspends=True, now_s=0.0)
+
+
+def after(states: tuple[SliceState, ...], membership: Membership) -> tuple[SliceState, ...]:
+    return slice_state.next_states(states, membership, suspends=True, now_s=0.0)
+
+
+def is_lost(states: tuple[SliceState, ...]) -> bool:
+    return isinstance(states[0], Down)
 
 
 def test_a_slice_that_is_coming_back_to_a_new_resource_manager_is_kept() -> None:
     registry = registry_of_two_hosts()
-    health = next_health(running(), registry.snapshot(NOW))
-    assert health.error_of([0]) is None
+    states = after(running(), registry.snapshot(NOW))
+    assert not is_lost(states)
     join(registry, 1, 0)
-    health = next_health(health, registry.snapshot(NOW))
-    assert health.error_of([0]) is None
+    states = after(states, registry.snapshot(NOW))
+    assert not is_lost(states)
     join(registry, 2, 1)
-    health = next_health(health, registry.snapshot(NOW))
-    assert health.error_of([0]) is None
+    states = after(states, registry.snapshot(NOW))
+    assert not is_lost(states)
 
 
 def test_a_slice_that_ends_before_the_snapshot_is_settled_is_lost_at_once() -> None:
@@ -47,18 +57,18 @@ def test_a_slice_that_ends_before_the_snapshot_is_settled_is_lost_at_once() -> N
     join(registry, 2, 1)
     registry.closed(2)
     assert not registry.snapshot(NOW).settled
-    assert next_health(running(), registry.snapshot(NOW)).error_of([0]) is not None
+    assert is_lost(after(running(), registry.snapshot(NOW)))
 
 
 def test_half_a_slice_that_ends_before_the_snapshot_is_settled_is_lost_at_once() -> None:
     registry = registry_of_two_hosts()
     join(registry, 1, 0)
     registry.closed(1)
-    assert next_health(running(), registry.snapshot(NOW)).error_of([0]) is not None
+    assert is_lost(after(running(), registry.snapshot(NOW)))
 
 
 def test_a_slice_that_does_not_come_back_is_lost_when_settled() -> None:
     registry = registry_of_two_hosts()
     for second in range(12):
         registry.tick(float(second))
-    assert next_health(running(), registry.snapshot(NOW)).error_of([0]) is not None
+    assert is_lost(after(running(), registry.snapshot(NOW)))

@@ -5,8 +5,9 @@
 import pytest
 
 from pathways_emulator.membership import Membership, SliceMember
+from pathways_emulator.proxy import slice_state
 from pathways_emulator.proxy.arrays import Array, ArrayStore, error_array, origin_of
-from pathways_emulator.proxy.health import Health, first_health, next_health
+from pathways_emulator.proxy.health import Health
 from pathways_emulator.proxy.status import Code, ProxyError, Status
 
 UP = SliceMember(0, 1, True)
@@ -17,10 +18,10 @@ def snapshot(*members: SliceMember, settled: bool = True) -> Membership:
 
 
 def after(*snapshots: Membership) -> Health:
-    health = first_health(snapshots[0])
+    states = slice_state.first_states(snapshots[0], suspends=True, now_s=0.0)
     for membership in snapshots[1:]:
-        health = next_health(health, membership)
-    return health
+        states = slice_state.next_states(states, membership, suspends=True, now_s=0.0)
+    return slice_state.health_of(states)
 
 
 START = snapshot(UP, SliceMember(1, 5, True))
@@ -43,7 +44,7 @@ START = snapshot(UP, SliceMember(1, 5, True))
 def test_loss_of_data_written_before_the_snapshot(
     member: SliceMember, settled: bool, message: str | None
 ) -> None:
-    written = first_health(START).incarnations([0, 1])
+    written = after(START).incarnations([0, 1])
     health = after(START, snapshot(UP, member, settled=settled))
     loss = health.loss_of(written)
     if message is None:
@@ -56,17 +57,12 @@ def test_loss_of_data_written_before_the_snapshot(
 
 
 def test_a_slice_that_returns_takes_new_data_and_its_old_data_stays_lost() -> None:
-    written = first_health(START).incarnations([1])
+    written = after(START).incarnations([1])
     dead = snapshot(UP, SliceMember(1, 5, False, "gone"))
     health = after(START, dead, snapshot(UP, SliceMember(1, 6, True)))
     assert health.error_of([0, 1]) is None
     assert health.loss_of(written) is not None
     assert health.loss_of(health.incarnations([1])) is None
-
-
-def test_an_unchanged_snapshot_changes_nothing() -> None:
-    health = first_health(START)
-    assert next_health(health, START) is health
 
 
 def ready(_value: object) -> bool:
@@ -101,7 +97,7 @@ def test_a_result_needs_what_its_unfinished_sources_need() -> None:
 
 
 def test_the_store_fails_what_is_lost_before_and_after_it_is_stored() -> None:
-    store = ArrayStore(first_health(START), ready)
+    store = ArrayStore(after(START), ready)
     kept, lost, late = (Array(None, "x", on) for on in (ON_FIRST, ON_SECOND, ON_SECOND))
     store.insert([1, 2], [kept, lost])
     store.on_health(LOST)

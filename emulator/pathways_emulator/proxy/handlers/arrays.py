@@ -123,10 +123,12 @@ def serve_bitcast_arrays(_session: Session, request: Proto, _reply: Reply) -> No
 
 def serve_delete_array(session: Session, request: Proto, reply: Reply) -> None:
     """Frees memory; the handles stay."""
-    for handle in request.array_handle:
-        value = session.arrays.get(handle).value
-        if value is not None:
-            session.executor.delete(value)
+    # Each by itself, as an error in one is no reason not to wait for the others; and all of them
+    # before the first is freed, as this may be served again.
+    arrays = [session.arrays.get(handle) for handle in request.array_handle]
+    for array in arrays:
+        if array.value is not None:
+            session.executor.delete(array.value)
     [future] = session.arrays.new_handles(1)
     session.futures[future] = True
     reply.body.deletion_future_handle = future

@@ -5,19 +5,18 @@
 from collections.abc import Iterable
 
 from pathways_emulator.descriptors import Proto
-from pathways_emulator.proxy.arrays import Array, error_array, origin_of
+from pathways_emulator.proxy.arrays import (
+    Array,
+    error_array,
+    first_error,
+    origin_of,
+    values_of,
+)
 from pathways_emulator.proxy.executor import Program, Value
 from pathways_emulator.proxy.handlers.programs import program_of
 from pathways_emulator.proxy.handlers.results import given, store
-from pathways_emulator.proxy.session import (
-    Handler,
-    NotYet,
-    Reply,
-    Session,
-    first_error,
-    values_of,
-)
-from pathways_emulator.proxy.status import Status, invalid_argument
+from pathways_emulator.proxy.session import Handler, Reply, Session
+from pathways_emulator.proxy.status import NotYet, Status, invalid_argument
 
 
 def serve_execute(session: Session, request: Proto, reply: Reply) -> None:
@@ -28,13 +27,14 @@ def serve_execute(session: Session, request: Proto, reply: Reply) -> None:
     and look for errors in the results.
     """
     program = program_of(session, request.loaded_executable_handle)
-    arguments = session.arrays.get_all(request.args_handles)
-    health = session.arrays.health
     slices = session.slices_of(program.devices)
-    error = health.error_of(slices) or first_error(arguments)
+    arguments = session.arrays.get_all(request.args_handles, slices)
+    health = session.arrays.health
+    error = health.dead(slices) or first_error(arguments)
     if error is not None:
         results = _errors(program, error)
     else:
+        health.error_of(slices)  # A slice may be held only since the arguments were looked up.
         if session.executor.busy(session.resume):
             raise NotYet
         options = request.execute_options

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays from the client's host memory, and back to it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from math import prod
 
 import numpy as np
@@ -20,29 +21,35 @@ from pathways_emulator.proxy.handlers.results import (
     store,
 )
 from pathways_emulator.proxy.host_buffers import Buffer
-from pathways_emulator.proxy.session import Handler, NotYet, Reply, Session
+from pathways_emulator.proxy.session import Handler, Reply, Session
 from pathways_emulator.proxy.shardings import Shape, read_sharding
-from pathways_emulator.proxy.status import Code, Status, harmless, invalid_argument, unimplemented
+from pathways_emulator.proxy.status import (
+    Code,
+    NotYet,
+    Status,
+    harmless,
+    invalid_argument,
+    unimplemented,
+)
 
 
 def serve_make_array_from_host_buffer(session: Session, request: Proto, reply: Reply) -> None:
     """One buffer for every shard: a single device, or copies of the same."""
-    handle = request.host_buffer_handle
-    buffer = _take(session, [handle])[0]
-    spec = ArraySpec(
-        dtype_of_kind(request.dtype.kind),
-        tuple(request.shape.dims),
-        read_sharding(request.sharding),
-    )
-    host = view(buffer, spec.dtype, spec.shape, _strides(request))
-    indices = spec.sharding.indices(spec.shape)
-    [reply.body.array_handle] = derive(
-        session,
-        given(request.array_handle),
-        [spec],
-        [],
-        lambda _: [session.executor.put(spec, [part_of(host, index) for index in indices])],
-    )
+    with _taken(session, [request.host_buffer_handle]) as [buffer]:
+        spec = ArraySpec(
+            dtype_of_kind(request.dtype.kind),
+            tuple(request.shape.dims),
+            read_sharding(request.sharding),
+        )
+        host = view(buffer, spec.dtype, spec.shape, _strides(request))
+        indices = spec.sharding.indices(spec.shape)
+        [reply.body.array_handle] = derive(
+            session,
+            given(request.array_handle),
+            [spec],
+            [],
+            lambda _: [session.executor.put(spec, [part_of(host, index) for index in indices])],
+        )
 
 
 def serve_make_arrays_from_host_buffer_shards(
@@ -50,7 +57,19 @@ def serve_make_arrays_from_host_buffer_shards(
 ) -> None:
     """Several arrays, each of several buffers that serve one shard or more."""
     handles = [buffer.host_buffer_handle for spec in request.specs for buffer in spec.host_buffers]
-    buffers = iter(_take(session, handles))
+    with _taken(session, handles) as buffers:
+        specs, shards = _read_shards(request, iter(buffers))
+
+        def put(_: list[Value]) -> Sequence[Value]:
+            return [session.executor.put(*pair) for pair in zip(specs, shards, strict=True)]
+
+        reply.body.array_handles.extend(derive(session, request.array_handles, specs, [], put))
+
+
+def _read_shards(
+    request: Proto, buffers: Iterator[Buffer]
+) -> tuple[list[ArraySpec], list[list[HostArray]]]:
+    """The arrays of a request, and the host's data for each shard of each."""
     specs = []
     shards: list[list[HostArray]] = []
     for proto in request.specs:
@@ -71,11 +90,7 @@ def serve_make_arrays_from_host_buffer_shards(
             raise invalid_argument(f"buffers for shards {sorted(parts)} of an array of {count}")
         specs.append(spec)
         shards.append([parts[index] for index in range(count)])
-
-    def put(_: list[Value]) -> Sequence[Value]:
-        return [session.executor.put(*pair) for pair in zip(specs, shards, strict=True)]
-
-    reply.body.array_handles.extend(derive(session, request.array_handles, specs, [], put))
+    return specs, shards
 
 
 def serve_make_error_arrays(session: Session, request: Proto, reply: Reply) -> None:
@@ -153,21 +168,25 @@ def to_bytes(host: HostArray, dtype: DType, strides: tuple[int, ...] | None) -> 
     return memoryview(dense.reshape(-1).view(np.uint8))
 
 
-def _take(session: Session, handles: list[int]) -> list[Buffer]:
-    """Buffers that the client sent; they are used once.
+@contextmanager
+def _taken(session: Session, handles: list[int]) -> Iterator[list[Buffer]]:
+    """Buffers that the client sent; they are used once, unless the request must wait.
 
     Raises:
         NotYet: One of them is still on its way.
     """
-    buffers = []
-    for handle in handles:
-        buffer = session.host_buffers.get(handle)
-        if buffer is None:
-            raise NotYet
-        buffers.append(buffer)
-    for handle in handles:
-        session.host_buffers.delete(handle)
-    return buffers
+    found = [session.host_buffers.get(handle) for handle in handles]
+    buffers = [buffer for buffer in found if buffer is not None]
+    if len(buffers) < len(handles):
+        raise NotYet
+    try:
+        yield buffers
+    except NotYet:
+        raise
+    except BaseException:
+        session.host_buffers.delete_all(handles)
+        raise
+    session.host_buffers.delete_all(handles)
 
 
 def _strides(request: Proto) -> tuple[int, ...] | None:

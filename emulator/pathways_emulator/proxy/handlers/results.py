@@ -5,11 +5,18 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from pathways_emulator.descriptors import Proto
-from pathways_emulator.proxy.arrays import DELETED, Array, error_array, origin_of
+from pathways_emulator.proxy.arrays import (
+    DELETED,
+    Array,
+    error_array,
+    first_error,
+    origin_of,
+    values_of,
+)
 from pathways_emulator.proxy.dtypes import DType, dtype_of_kind
 from pathways_emulator.proxy.executor import ArraySpec, CopySemantics, Value
 from pathways_emulator.proxy.health import Health
-from pathways_emulator.proxy.session import Session, first_error, values_of
+from pathways_emulator.proxy.session import Session
 from pathways_emulator.proxy.shardings import Sharding, read_sharding
 from pathways_emulator.proxy.status import invalid_argument
 
