@@ -8,35 +8,16 @@ be observed. A look that failed leaves the slices as they were.
 
 from dataclasses import dataclass, field, replace
 
-from pathways_slurm.budget import Budget
-from pathways_slurm.decide_slice import decide_slice
+from pathways_slurm.decide_components import decide_component, hangs
+from pathways_slurm.decide_maintenance import requests_in_force
+from pathways_slurm.decide_notices import inform
+from pathways_slurm.decide_slice import SliceView, decide_slice
 from pathways_slurm.decide_stop import EXIT_FAILED, EXIT_STOPPED, begin_stop, decide_stop
 from pathways_slurm.events import Reason
-from pathways_slurm.model import (
-    Action,
-    Component,
-    Memory,
-    Note,
-    Observation,
-    Plan,
-    Publish,
-    Rules,
-    SliceMemory,
-    StartComponent,
-    Submission,
-    Submit,
-    Withdraw,
-)
+from pathways_slurm.model import Component, Memory, Observation, Rules, SliceMemory, Submission
+from pathways_slurm.plan import Action, Note, Plan, Publish, Submit, Withdraw
 from pathways_slurm.scheduler.base import Task
 from pathways_slurm.states import ServicePhase, SliceState
-
-# A proxy that lives but accepts no connection for this long is no longer announced.
-PROXY_SILENCE_S = 15.0
-
-_COMPONENT_ENDED = {
-    Component.RM: Reason.ResourceManagerEnded,
-    Component.PROXY: Reason.ProxyEnded,
-}
 
 
 def decide(rules: Rules, memory: Memory, seen: Observation, now: float) -> Plan:
@@ -50,6 +31,10 @@ def decide(rules: Rules, memory: Memory, seen: Observation, now: float) -> Plan:
     """
     for tag, array_id in seen.found.items():
         memory = memory.with_array(tag, array_id)
+    return inform(_decide(rules, memory, seen, now), seen)
+
+
+def _decide(rules: Rules, memory: Memory, seen: Observation, now: float) -> Plan:
     if memory.phase is not ServicePhase.STOPPING and not seen.stop_reason:
         draft = _Draft(rules, memory, seen, now)
         draft.decide_components()
@@ -101,32 +86,21 @@ class _Draft:
         return Plan(tuple(self.actions), tuple(self.notes), self.memory, self.rules.tick_s)
 
     def decide_components(self) -> None:
-        """Starts what does not live: RM first, the proxy once RM answers."""
+        """Starts what does not live, RM first and the proxy once RM answers; kills what hangs."""
         for component in Component:
-            waits = component is Component.PROXY and not self.seen.components[Component.RM].answers
-            if not self.seen.components[component].alive and not waits:
-                self._start(component)
-
-    def _start(self, component: Component) -> None:
-        if component not in self.memory.started:
-            self.memory = replace(self.memory, started=self.memory.started | {component})
-            self.actions.append(StartComponent(component))
-            return
-        budget = Budget(*self.rules.component_budget)
-        spent = self.memory.component_restarts.get(component, ())
-        how = self.seen.components[component].ended or "is gone"
-        if not budget.left(spent, self.now):
-            words = f"the {component.label} {how}, and its restart budget has run out"
-            words += f" ({budget.describe(spent, self.now)})"
-            self.failure = Note(Reason.BudgetExhausted, words, component.value)
-        elif not budget.backoff_left(spent, self.now):
-            recent = (*budget.recent(spent, self.now), self.now)
-            restarts = {**self.memory.component_restarts, component: recent}
-            self.memory = replace(self.memory, component_restarts=restarts)
-            words = f"the {component.label} {how}; started again"
-            words += f" ({budget.describe(recent, self.now)})"
-            self.notes.append(Note(_COMPONENT_ENDED[component], words, component.value))
-            self.actions.append(StartComponent(component))
+            rm_answers = self.seen.components[Component.RM].answers
+            decision = decide_component(
+                self.rules,
+                component,
+                self.seen.components[component],
+                self.memory.component(component),
+                component is Component.RM or rm_answers,
+                self.now,
+            )
+            self.memory = self.memory.with_component(component, decision.memory)
+            self.actions.extend(decision.actions)
+            self.notes.extend(decision.notes)
+            self.failure = self.failure or decision.failure
 
     def decide_slices(self) -> None:
         """Looks after every slice; submits those that no array covers."""
@@ -141,10 +115,8 @@ class _Draft:
         fresh = [i for i in range(self.rules.max_slices) if i not in covered]
         slices = {i: self.memory.slice(i) for i in range(self.rules.max_slices)}
         for index in sorted(covered - unanswered):
-            silent = self.seen.silent.get(index)
-            decision = decide_slice(
-                self.rules, index, newest.get(index), slices[index], silent, self.now
-            )
+            view = self._view(index, newest.get(index))
+            decision = decide_slice(self.rules, index, view, slices[index], self.now)
             slices[index] = decision.memory
             self.actions.extend(decision.actions)
             self.notes.extend(decision.notes)
@@ -153,6 +125,18 @@ class _Draft:
         self.memory = replace(self.memory, slices=slices)
         if fresh:
             self._submit(tuple(sorted(fresh)), slices)
+
+    def _view(self, index: int, task: Task | None) -> SliceView:
+        report = self.seen.report
+        told = {s.index: s for s in report.slices} if report else {}
+        return SliceView(
+            task=task,
+            silent=self.seen.silent.get(index),
+            report=told.get(index),
+            settled=report is not None and report.settled,
+            acknowledged=frozenset(run for i, run in self.seen.acknowledged if i == index),
+            maintenance=requests_in_force(self.seen.maintenance, self.memory).get(index),
+        )
 
     def _scheduler_answers(self) -> bool:
         silent = self.seen.tasks is None
@@ -180,16 +164,14 @@ class _Draft:
     def decide_publication(self) -> None:
         """Announces the proxy once enough slices are ready; withdraws what no longer answers."""
         proxy = self.seen.components[Component.PROXY]
-        silent = proxy.alive and not proxy.answers
-        since = (self.memory.proxy_silent_since or self.now) if silent else 0.0
-        self.memory = replace(self.memory, proxy_silent_since=since)
+        kept = self.memory.component(Component.PROXY)
         ready = len(ready_slices(self.memory))
         if self.seen.published:
             why = ""
             if not proxy.alive:
                 why = f"the IFRT proxy {proxy.ended or 'is gone'}"
-            elif silent and self.now - since >= PROXY_SILENCE_S:
-                why = f"the IFRT proxy has not answered for {self.now - since:.0f} s"
+            elif hangs(self.rules, kept):
+                why = f"the IFRT proxy has not answered for {kept.silence.lasted_s:.0f} s"
             if why:
                 self.actions.append(Withdraw())
                 words = f"cluster.env withdrawn: {why}"

@@ -5,10 +5,45 @@
 from dataclasses import dataclass, replace
 
 from pathways_slurm.budget import Budget
+from pathways_slurm.decide_departure import (
+    departure_of,
+    words_once_it_went,
+    words_while_it_goes,
+)
+from pathways_slurm.decide_maintenance import give_back, remember_request, tell
 from pathways_slurm.events import Reason
-from pathways_slurm.model import Action, Note, Release, Requeue, Rules, SliceMemory
+from pathways_slurm.maintenance import Request
+from pathways_slurm.model import Rules, SliceMemory
+from pathways_slurm.plan import Action, Cancel, Note, Release, Requeue
+from pathways_slurm.runtime_files import SliceReport
 from pathways_slurm.scheduler.base import BEGIN_TIME, Task
+from pathways_slurm.slice_notes import notes_of
 from pathways_slurm.states import SliceState, TaskState
+from pathways_slurm.streak import NOT_ONCE
+
+# A run that the resource manager says is over ends by itself, sooner than this, or hangs.
+_OVER_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SliceView:
+    """What is seen of one slice.
+
+    Attributes:
+        task: Its newest task; None if the scheduler answered and does not list one.
+        silent: Its hosts that do not answer; None if it was not looked at.
+        report: What the resource manager says of it, if anything.
+        settled: Absence from that report means something.
+        acknowledged: Incarnations that programs no longer use.
+        maintenance: The request that its nodes be given back, if there is one.
+    """
+
+    task: Task | None
+    silent: tuple[int, ...] | None = None
+    report: SliceReport | None = None
+    settled: bool = False
+    acknowledged: frozenset[int] = frozenset()
+    maintenance: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,60 +69,77 @@ class _Verdict:
 
 
 def decide_slice(
-    rules: Rules,
-    index: int,
-    task: Task | None,
-    memory: SliceMemory,
-    silent: tuple[int, ...] | None,
-    now: float,
+    rules: Rules, index: int, view: SliceView, memory: SliceMemory, now: float
 ) -> SliceDecision:
-    """Decides from what the scheduler says of the slice's task.
+    """Decides about one slice.
 
     Args:
         rules: Limits.
-        index: Slice index.
-        task: Its newest task; None if the scheduler answered and does not list one.
-        memory: Of this slice.
-        silent: Its hosts that accept no connection; None if it was not looked at.
+        index: Of the slice.
+        view: What is seen of it.
+        memory: Of it.
         now: Unix time in seconds.
     """
+    task = view.task
     if task is None:
-        return _decide_missing(rules, index, memory, now)
+        return _decide_missing(rules, index, view, memory, now)
     if task.incarnation < memory.incarnation:
         # An older task's record: it says nothing about the incarnation that counts.
         return SliceDecision(memory)
-    verdict = _judge(rules, index, task, memory, silent, now)
-    after = _remember(memory, task, verdict, now)
-    return SliceDecision(after, verdict.actions, _transition(index, memory, after, task, now))
+    known = _learn(rules, view, task, memory, now)
+    known, orders = tell(rules, index, task, known, now)
+    verdict = _judge(rules, index, view, task, known, now)
+    after = _remember(memory, known, verdict, now)
+    notes = notes_of(index, memory, known, after, task, now)
+    return SliceDecision(after, (*orders, *verdict.actions), notes)
+
+
+def _learn(
+    rules: Rules, view: SliceView, task: Task, memory: SliceMemory, now: float
+) -> SliceMemory:
+    """The memory with what is seen, before anything is concluded from it."""
+    present = replace(memory, incarnation=task.incarnation, missing_since=0.0)
+    if task.incarnation != memory.incarnation:
+        present = replace(present, doubt=NOT_ONCE, back_since=0.0)
+    acknowledged = task.incarnation in view.acknowledged
+    departure = departure_of(present, view.report, acknowledged, now)
+    doubted = task.state is TaskState.RUNNING and memory.was_ready == task.incarnation
+    doubted = doubted and (bool(view.silent) or _is_over(view, task))
+    doubt = present.doubt.extended(now, rules.longest_gap_s) if doubted else NOT_ONCE
+    present = replace(present, departure=departure, doubt=doubt)
+    return remember_request(present, view.maintenance)
+
+
+def _is_over(view: SliceView, task: Task) -> bool:
+    """By the word of the resource manager, of a run that was complete."""
+    report = view.report
+    if report is None or not view.settled or report.alive:
+        return False
+    return report.incarnation >= task.incarnation
 
 
 def _judge(
-    rules: Rules,
-    index: int,
-    task: Task,
-    memory: SliceMemory,
-    silent: tuple[int, ...] | None,
-    now: float,
+    rules: Rules, index: int, view: SliceView, task: Task, memory: SliceMemory, now: float
 ) -> _Verdict:
     match task.state:
         case TaskState.PENDING if task.restarts and task.reason == BEGIN_TIME:
             # Slurm makes a requeued task wait, by default for two minutes; its owner may lift that.
             words = "requeued; the time that it has to wait is being lifted"
             return _Verdict(SliceState.PENDING, words, (Release(task.id, index),))
-        case TaskState.PENDING:
-            return _Verdict(SliceState.PENDING, task.reason or "waits for nodes")
-        case TaskState.CONFIGURING:
-            return _Verdict(SliceState.PENDING, task.reason or "its nodes are being started")
+        case TaskState.PENDING | TaskState.CONFIGURING:
+            return _Verdict(SliceState.PENDING, _words_while_pending(rules, task, memory))
         case TaskState.HELD:
             return _judge_held(rules, index, task, memory, now)
-        case TaskState.RUNNING if silent == ():
-            return _Verdict(SliceState.READY, "every host answers")
-        case TaskState.RUNNING if memory.was_ready == task.incarnation:
-            return _Verdict(SliceState.UNREACHABLE, _silence(task, silent))
         case TaskState.RUNNING:
-            return _Verdict(SliceState.STARTING, "not every host answers on its port yet")
+            return _judge_running(rules, index, view, task, memory, now)
         case TaskState.COMPLETING:
-            return _Verdict(SliceState.ENDING, task.reason or "its processes are ending")
+            words = task.reason or "its processes are ending"
+            return _Verdict(
+                SliceState.ENDING,
+                words_while_it_goes(memory.going, now) if memory.going else words,
+            )
+        case TaskState.CANCELLED if memory.state is SliceState.FAILED:
+            return _Verdict(SliceState.FAILED, memory.reason)  # it was we who cancelled it
         case TaskState.CANCELLED:
             return _Verdict(SliceState.CANCELLED, task.reason or "cancelled by a user")
         case TaskState.UNKNOWN:
@@ -98,27 +150,94 @@ def _judge(
             return _judge_ended(rules, index, task, memory, now)
 
 
-def _silence(task: Task, silent: tuple[int, ...] | None) -> str:
+def _words_while_pending(rules: Rules, task: Task, memory: SliceMemory) -> str:
+    configuring = task.state is TaskState.CONFIGURING
+    words = task.reason or ("its nodes are being started" if configuring else "waits for nodes")
+    if memory.maintenance is not None:
+        words += "; it is not to run, for maintenance is asked for"
+    gone = memory.departure
+    if gone is None or not gone.released:
+        return words
+    return f"{words_once_it_went(rules, gone)}; {words}"
+
+
+def _judge_running(
+    rules: Rules, index: int, view: SliceView, task: Task, memory: SliceMemory, now: float
+) -> _Verdict:
+    over = memory.was_ready == task.incarnation and _is_over(view, task)
+    if over and memory.doubt.reached(min(_OVER_S, rules.heartbeat_timeout_s)):
+        cause = view.report.reason if view.report else ""
+        cause = _words_of_silence(task, view.silent, memory) if view.silent else cause
+        return _start_over(rules, index, task, memory, now, cause)
+    if view.silent and memory.doubt.reached(rules.heartbeat_timeout_s):
+        cause = _words_of_silence(task, view.silent, memory)
+        return _start_over(rules, index, task, memory, now, cause)
+    if memory.going is not None:
+        return _Verdict(SliceState.ENDING, words_while_it_goes(memory.going, now))
+    if over and not view.silent:
+        assert view.report is not None  # or it would not be over
+        words = f"the resource manager says that its run is over: {view.report.reason}"
+        return _Verdict(SliceState.UNREACHABLE, words)
+    if view.silent == ():
+        return _Verdict(SliceState.READY, "every host answers")
+    if memory.was_ready == task.incarnation:
+        return _Verdict(SliceState.UNREACHABLE, _words_at_silence(task, view.silent))
+    return _Verdict(SliceState.STARTING, "not every host answers on its port yet")
+
+
+def _hosts(task: Task, silent: tuple[int, ...]) -> str:
+    named = [f"{host} ({task.nodes[host].name})" for host in silent]
+    return f"host{'s' if len(named) > 1 else ''} {', '.join(named)}"
+
+
+def _words_at_silence(task: Task, silent: tuple[int, ...] | None) -> str:
     if not silent:
         return "its hosts could not be asked"
-    named = [f"{host} ({task.nodes[host].name})" for host in silent]
-    if len(named) == 1:
-        return f"host {named[0]} has stopped answering on its port"
-    return f"hosts {', '.join(named)} have stopped answering on their ports"
+    if len(silent) == 1:
+        return f"{_hosts(task, silent)} has stopped answering on its port"
+    return f"{_hosts(task, silent)} have stopped answering on their ports"
+
+
+def _words_of_silence(task: Task, silent: tuple[int, ...], memory: SliceMemory) -> str:
+    have = "has" if len(silent) == 1 else "have"
+    return f"{_hosts(task, silent)} {have} been silent for {memory.doubt.lasted_s:.0f} s"
 
 
 def _judge_ended(rules: Rules, index: int, task: Task, memory: SliceMemory, now: float) -> _Verdict:
+    if memory.maintenance is not None:
+        words, actions = give_back(index, memory.maintenance)
+        return _Verdict(SliceState.MAINTENANCE, words, actions)
+    if memory.state is SliceState.MAINTENANCE:
+        # Ordered once it is over, and again as long as the order has not got through.
+        words, order = "its maintenance is over; requeued", (Requeue(task.id, index),)
+        return _Verdict(SliceState.PENDING, words, order, ordered=task.incarnation)
+    cause = task.reason or task.state.value
+    return _start_over(rules, index, task, memory, now, cause)
+
+
+def _start_over(
+    rules: Rules, index: int, task: Task, memory: SliceMemory, now: float, cause: str
+) -> _Verdict:
+    """Another run of the slice; one that still runs is ended first."""
     requeue = (Requeue(task.id, index),)
+    if memory.going is not None:
+        words = f"{words_once_it_went(rules, memory.going)}; requeued"
+        return _Verdict(SliceState.PENDING, words, requeue)
     if task.preempted or task.state is TaskState.PREEMPTED:
         return _Verdict(SliceState.PENDING, "preempted; requeued", requeue)
-    cause = task.reason or task.state.value
     if memory.ordered == task.incarnation:
         # Ordered and counted at an earlier look; the order may not have got through.
         return _Verdict(SliceState.PENDING, f"{cause}; requeued", requeue)
-    return _retry(rules, task, memory, now, cause, "requeued", requeue)
+    verdict = _retry(rules, task, memory, now, cause, "requeued", requeue)
+    if verdict.state is SliceState.FAILED and not task.state.ended:
+        return replace(verdict, actions=(Cancel((task.id,)),))
+    return verdict
 
 
 def _judge_held(rules: Rules, index: int, task: Task, memory: SliceMemory, now: float) -> _Verdict:
+    if memory.maintenance is not None:
+        words, actions = give_back(index, memory.maintenance)
+        return _Verdict(SliceState.MAINTENANCE, words, actions)
     release = (Release(task.id, index),)
     cause = f"held by the scheduler: {task.reason or 'no reason given'}"
     if memory.ordered == task.incarnation:
@@ -146,10 +265,18 @@ def _retry(
     return _Verdict(SliceState.PENDING, f"{cause}; {done}", actions, failures, task.incarnation)
 
 
-def _decide_missing(rules: Rules, index: int, memory: SliceMemory, now: float) -> SliceDecision:
+def _decide_missing(
+    rules: Rules, index: int, view: SliceView, memory: SliceMemory, now: float
+) -> SliceDecision:
+    memory = replace(remember_request(memory, view.maintenance), doubt=NOT_ONCE)
     since = memory.missing_since or now
     if now - since < rules.missing_grace_s:
         return SliceDecision(replace(memory, missing_since=since))
+    if memory.maintenance is not None:
+        words, actions = give_back(index, memory.maintenance)
+        moved = memory.state is not SliceState.MAINTENANCE
+        memory = replace(memory, since=now if moved else memory.since)
+        return SliceDecision(replace(memory, state=SliceState.MAINTENANCE, reason=words), actions)
     reason = f"its task was absent from the scheduler's answers for {now - since:.0f} s"
     after = replace(
         memory, state=SliceState.PENDING, since=now, reason=f"{reason}; submitted again"
@@ -158,60 +285,24 @@ def _decide_missing(rules: Rules, index: int, memory: SliceMemory, now: float) -
     return SliceDecision(replace(after, missing_since=0.0), notes=(note,), resubmit=True)
 
 
-def _remember(memory: SliceMemory, task: Task, verdict: _Verdict, now: float) -> SliceMemory:
-    moved = verdict.state is not memory.state or task.incarnation != memory.incarnation
-    ready = verdict.state is SliceState.READY
-    return SliceMemory(
+def _remember(
+    memory: SliceMemory, known: SliceMemory, verdict: _Verdict, now: float
+) -> SliceMemory:
+    moved = verdict.state is not memory.state or known.incarnation != memory.incarnation
+    after = replace(
+        known,
         state=verdict.state,
         since=now if moved else memory.since,
         reason=verdict.reason,
-        incarnation=task.incarnation,
-        was_ready=task.incarnation if ready else memory.was_ready,
-        failures=memory.failures if verdict.failures is None else verdict.failures,
-        missing_since=0.0,
-        ordered=memory.ordered if verdict.ordered is None else verdict.ordered,
+        failures=known.failures if verdict.failures is None else verdict.failures,
+        ordered=known.ordered if verdict.ordered is None else verdict.ordered,
     )
-
-
-_ENTERED = {
-    SliceState.PENDING: Reason.SlicePending,
-    SliceState.STARTING: Reason.SliceStarting,
-    SliceState.READY: Reason.SliceReady,
-    SliceState.UNREACHABLE: Reason.SliceUnreachable,
-    SliceState.FAILED: Reason.SliceFailed,
-    SliceState.CANCELLED: Reason.SliceCancelled,
-}
-
-
-# Not to answer is not to be lost: a host may be slow, or its end not be reported yet.
-_MAYBE_UP = (SliceState.READY, SliceState.UNREACHABLE, SliceState.UNKNOWN)
-
-
-def _transition(
-    index: int, before: SliceMemory, after: SliceMemory, task: Task, now: float
-) -> tuple[Note, ...]:
-    subject = f"slice {index}"
-    notes: list[Note] = []
-    renewed = after.incarnation != before.incarnation
-    was_up = before.state in _MAYBE_UP and before.was_ready == before.incarnation > 0
-    if was_up and (renewed or after.state not in _MAYBE_UP):
-        cause = task.reason or after.reason
-        if renewed and after.state in (SliceState.READY, SliceState.STARTING):
-            cause = "it was restarted between two looks"
-        notes.append(Note(Reason.SliceLost, f"{subject} lost: {cause}", subject))
-    if after.ordered != before.ordered:
-        reason = Reason.SliceReleased if task.state is TaskState.HELD else Reason.SliceRequeued
-        notes.append(Note(reason, f"{subject}: {after.reason}", subject))
-    moved = after.state is not before.state or renewed
-    if moved and (entered := _ENTERED.get(after.state)):
-        words = f"{subject} {after.state.value.lower()}"
-        if after.state is SliceState.READY:
-            nodes = ", ".join(node.name for node in task.nodes)
-            words += f" on {nodes} (incarnation {after.incarnation})"
-            if task.since:
-                words += f", {max(0.0, now - task.since):.1f} s after its start"
-        else:
-            words += f": {after.reason}"
-        if not (entered is Reason.SlicePending and after.ordered != before.ordered):
-            notes.append(Note(entered, words, subject))
-    return tuple(notes)
+    if verdict.state is not SliceState.READY:
+        return after
+    first = after.was_ready in (0, after.incarnation)
+    return replace(
+        after,
+        was_ready=after.incarnation,
+        back_since=after.back_since if first else now,
+        departure=None,
+    )

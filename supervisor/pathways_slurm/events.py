@@ -46,14 +46,35 @@ class Reason(StrEnum):
         "The IFRT proxy ended unasked; programs connected to it have lost their session.",
     )
 
+    ComponentHung = (
+        "ComponentHung",
+        "Resource manager or proxy lives and is silent; it is killed and started again.",
+    )
+
     ArraySubmitted = "ArraySubmitted", "Slices were asked for from the scheduler."
     SlicePending = "SlicePending", "The slice waits for nodes."
     SliceStarting = "SliceStarting", "The slice has its nodes; not every host answers yet."
     SliceReady = "SliceReady", "Every host of the slice answers."
     SliceUnreachable = "SliceUnreachable", "The slice was ready and runs, but a host is silent."
+    SliceNotice = (
+        "SliceNotice",
+        "The slice is about to go: its processes will be killed after the time in the message.",
+    )
+    SliceAcknowledged = (
+        "SliceAcknowledged",
+        "Programs no longer use the slice that is about to go; it need not wait for its deadline.",
+    )
+    SliceGone = (
+        "SliceGone",
+        "The slice has gone after notice, and nothing on it was needed any more: that is no loss.",
+    )
     SliceLost = "SliceLost", "The slice was ready, and its run is over."
     SliceRequeued = "SliceRequeued", "The slice is started again, on nodes that may be others."
     SliceReleased = "SliceReleased", "A hold or a wait of the scheduler on the slice was lifted."
+    SliceMaintenance = (
+        "SliceMaintenance",
+        "The slice stays down until the request for its nodes is withdrawn.",
+    )
     SliceFailed = "SliceFailed", "The slice ended and will not be started again by itself."
     SliceCancelled = "SliceCancelled", "A user ended the slice, so it is not started again."
 

@@ -3,20 +3,25 @@
 """Performs a plan's actions. Each is idempotent: doing it again at the next look is harmless."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from pathways_slurm import cluster_env, notices
 from pathways_slurm.component import ComponentProcess
-from pathways_slurm.model import (
+from pathways_slurm.model import Component, Memory, Submission
+from pathways_slurm.paths import ServicePaths
+from pathways_slurm.plan import (
     Action,
+    Announce,
     Cancel,
-    Component,
-    Memory,
+    Command,
+    Forget,
+    Notify,
+    PowerDown,
     Publish,
     Release,
     Requeue,
     StartComponent,
     StopComponent,
-    Submission,
     Submit,
     Withdraw,
 )
@@ -44,7 +49,7 @@ class Executor:
 
     scheduler: Scheduler
     processes: Mapping[Component, ComponentProcess]
-    withdraw: Callable[[], None]
+    paths: ServicePaths
     launch: Launch | None
 
     def perform(self, action: Action, memory: Memory) -> Memory:
@@ -72,13 +77,34 @@ class Executor:
                 self.processes[component].kill()
             case StopComponent(component):
                 self.processes[component].stop()
+            case Notify(task_id, _, number):
+                self.scheduler.notify([task_id], number)
+            case PowerDown(index, nodes):
+                return _freed(memory, index, self.scheduler.power_down(nodes))
+            case Command(orders):
+                orders.write(self.paths.orders)
+            case Announce(content):
+                notices.write(self.paths.notices, content)
+            case Forget(answers):
+                notices.forget(self.paths.acknowledgements, answers)
             case Publish():
                 self._launch().cluster_env()
             case Withdraw():
-                self.withdraw()
+                cluster_env.remove(self.paths.cluster_env, memory.run_id)
         return memory
 
     def _launch(self) -> Launch:
         if self.launch is None:
             raise RuntimeError("a run that is only being ended starts nothing")
         return self.launch
+
+
+def _freed(memory: Memory, index: int, powered_down: bool) -> Memory:
+    kept = memory.slice(index)
+    if kept.maintenance is None:
+        return memory
+    freed = "its nodes are free (they can't be powered down from here)"
+    if powered_down:
+        freed = "its nodes are powered down"
+    asked = replace(kept.maintenance, freed=freed)
+    return replace(memory, slices={**memory.slices, index: replace(kept, maintenance=asked)})

@@ -1,14 +1,17 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""What passes between observe, decide and execute: plain frozen values."""
+"""What a supervisor observes and remembers: plain frozen values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from pathways_slurm.events import Reason
+from pathways_slurm.maintenance import Request
+from pathways_slurm.notices import Notices
+from pathways_slurm.runtime_files import Orders, Report
 from pathways_slurm.scheduler.base import Task
 from pathways_slurm.states import ServicePhase, SliceState
+from pathways_slurm.streak import NOT_ONCE, Streak
 
 
 class Component(StrEnum):
@@ -36,6 +39,10 @@ class Rules:
             slice is submitted again.
         tick_s: Longest time between two looks.
         start_timeout_s: Time to become ready for the first time; None for any.
+        heartbeat_timeout_s: Silence after which a slice is lost.
+        notice_s: Time from a notice to the end of a slice's processes.
+        suspends: The runtime itself saves the data of a slice that goes; otherwise that is left to
+            programs.
     """
 
     min_slices: int
@@ -45,6 +52,14 @@ class Rules:
     missing_grace_s: float = 30.0
     tick_s: float = 1.0
     start_timeout_s: float | None = None
+    heartbeat_timeout_s: float = 10.0
+    notice_s: float = 25.0
+    suspends: bool = True
+
+    @property
+    def longest_gap_s(self) -> float:
+        """Between two looks that still are looks in a row: a look itself may take a while."""
+        return 2 * self.tick_s + 10.0
 
 
 # ---------------------------------------------------------------- observation
@@ -56,7 +71,7 @@ class ComponentView:
 
     Attributes:
         alive: Its process exists.
-        answers: Its port accepts connections.
+        answers: It says something to whoever connects.
         ended: How the last process ended ("ended by signal 9 (SIGKILL)"), or "".
         pid: Of the last process.
     """
@@ -75,12 +90,18 @@ class Observation:
         tasks: Every task of the run's arrays, or None when the scheduler gave no answer, which
             says nothing about any task.
         stale_reason: Why ``tasks`` is None.
-        silent: Of every slice that runs, the indices of its hosts that accept no connection; a
-            slice whose every host answers has none of them.
+        silent: Of every slice that runs, the indices of its hosts that do not answer; a slice
+            whose every host answers has none of them.
         components: RM and proxy.
         published: cluster.env exists and names this run's proxy.
         stop_reason: Why the service should end, or "".
         found: Array ids, by tag, of submissions whose answer was never seen.
+        report: Of the resource manager that lives; None if there is none that can be read.
+        orders: As the resource manager reads them now; None if they can't be read.
+        announced: What programs read now; None if that is no notices.json.
+        acknowledged: (slice index, incarnation) of runs that programs no longer use.
+        maintenance: Requests, by slice index; None if they can't be read.
+        faults: What could not be read → why.
     """
 
     tasks: tuple[Task, ...] | None
@@ -90,6 +111,12 @@ class Observation:
     published: bool
     stop_reason: str = ""
     found: Mapping[str, str] = field(default_factory=dict)
+    report: Report | None = None
+    orders: Orders | None = None
+    announced: Notices | None = None
+    acknowledged: frozenset[tuple[int, int]] = frozenset()
+    maintenance: Mapping[int, Request] | None = field(default_factory=dict)
+    faults: Mapping[str, str] = field(default_factory=dict)
 
 
 # ---------------------------------------------------------------- memory
@@ -106,6 +133,45 @@ class Submission:
 
 
 @dataclass(frozen=True, slots=True)
+class Departure:
+    """A run of a slice that goes after notice, or went.
+
+    Attributes:
+        incarnation: Of the run.
+        reason: Who said so, for people.
+        deadline: Unix time at which its processes will be killed.
+        acknowledged: Programs no longer use it.
+        released: Why nothing on it is needed any more, so that its end is no loss; "" if something
+            is, or may be.
+    """
+
+    incarnation: int
+    reason: str
+    deadline: float
+    acknowledged: bool = False
+    released: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceMemory:
+    """What was done about a request.
+
+    Attributes:
+        request: As last seen.
+        notified: Incarnation whose hosts were told last.
+        notified_at: Unix time of that.
+        nodes: That it had then.
+        freed: What became of them, for people; "" while the slice has them.
+    """
+
+    request: Request
+    notified: int = 0
+    notified_at: float = 0.0
+    nodes: tuple[str, ...] = ()
+    freed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SliceMemory:
     """What was last decided about a slice, and what the scheduler no longer tells.
 
@@ -118,6 +184,11 @@ class SliceMemory:
         failures: Unix times of restarts after failures.
         missing_since: Unix time at which its task was first absent; 0 while it is there.
         ordered: Incarnation whose restart was ordered, so that it is ordered and counted once.
+        doubt: Looks in a row at which the slice that was ready did not take part as it should.
+        departure: The last one, until the slice is ready again.
+        back_since: Unix time since when its run is ready that took the place of an earlier one; 0
+            if it is the first one that was ready, or is not ready yet.
+        maintenance: While it is asked for.
     """
 
     state: SliceState = SliceState.PENDING
@@ -128,6 +199,46 @@ class SliceMemory:
     failures: tuple[float, ...] = ()
     missing_since: float = 0.0
     ordered: int = 0
+    doubt: Streak = NOT_ONCE
+    departure: Departure | None = None
+    back_since: float = 0.0
+    maintenance: MaintenanceMemory | None = None
+
+    @property
+    def going(self) -> Departure | None:
+        """Of the present run, whether that is over or not."""
+        departure = self.departure
+        return departure if departure and departure.incarnation == self.incarnation else None
+
+    @property
+    def up(self) -> bool:
+        """Its present run was ready, and is not known to be over."""
+        if not 0 < self.incarnation == self.was_ready:
+            return False
+        return self.state in _MAYBE_UP or (self.state is SliceState.ENDING and bool(self.going))
+
+
+# Not to answer is not to be lost: a host may be slow, or its end not be reported yet.
+_MAYBE_UP = (SliceState.READY, SliceState.UNREACHABLE, SliceState.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentMemory:
+    """What is remembered of RM or proxy.
+
+    Attributes:
+        started: It was started at least once.
+        restarts: Unix times of restarts.
+        answered: The process that lives has answered at least once.
+        silence: Looks in a row at which the living process did not answer.
+        killed: Why it was killed, until it is started again.
+    """
+
+    started: bool = False
+    restarts: tuple[float, ...] = ()
+    answered: bool = False
+    silence: Streak = NOT_ONCE
+    killed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +252,10 @@ class Memory:
         reason: As last shown.
         exit_code: What the supervisor will return once it has stopped.
         submissions: Oldest first; the newest that names an index is the one that counts.
-        component_restarts: Unix times of restarts.
-        started: Components that were started at least once.
+        slices: By index.
+        components: RM and proxy.
         scheduler_silent: The scheduler did not answer at the last look.
-        proxy_silent_since: Unix time since when the living proxy does not answer; 0 if it does.
+        notices: As last announced; None before that.
     """
 
     run_id: str
@@ -154,14 +265,21 @@ class Memory:
     exit_code: int = 0
     submissions: tuple[Submission, ...] = ()
     slices: Mapping[int, SliceMemory] = field(default_factory=dict)
-    component_restarts: Mapping[Component, tuple[float, ...]] = field(default_factory=dict)
-    started: frozenset[Component] = frozenset()
+    components: Mapping[Component, ComponentMemory] = field(default_factory=dict)
     scheduler_silent: bool = False
-    proxy_silent_since: float = 0.0
+    notices: Notices | None = None
 
     def slice(self, index: int) -> SliceMemory:
         """Memory of one slice, empty if there is none yet."""
         return self.slices.get(index, SliceMemory())
+
+    def component(self, component: Component) -> ComponentMemory:
+        """Memory of RM or proxy, empty if there is none yet."""
+        return self.components.get(component, ComponentMemory())
+
+    def with_component(self, component: Component, memory: ComponentMemory) -> "Memory":
+        """The same with another memory of RM or proxy."""
+        return replace(self, components={**self.components, component: memory})
 
     def with_array(self, tag: str, array_id: str) -> "Memory":
         """The same with the id of a submission filled in."""
@@ -171,92 +289,3 @@ class Memory:
                 replace(s, array_id=array_id) if s.tag == tag else s for s in self.submissions
             ),
         )
-
-
-# ---------------------------------------------------------------- plan
-
-
-@dataclass(frozen=True, slots=True)
-class StartComponent:
-    """Start RM or proxy."""
-
-    component: Component
-
-
-@dataclass(frozen=True, slots=True)
-class StopComponent:
-    """End RM or proxy; with ``force``, by SIGKILL."""
-
-    component: Component
-    force: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Submit:
-    """Submit, or adopt, the array with this tag. The intent is in memory already."""
-
-    submission: Submission
-
-
-@dataclass(frozen=True, slots=True)
-class Requeue:
-    """Run a slice's ended task again."""
-
-    task_id: str
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Let a held task start."""
-
-    task_id: str
-    index: int
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """End tasks for good."""
-
-    task_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Publish:
-    """Write cluster.env."""
-
-
-@dataclass(frozen=True, slots=True)
-class Withdraw:
-    """Remove cluster.env."""
-
-
-Action = StartComponent | StopComponent | Submit | Requeue | Release | Cancel | Publish | Withdraw
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """A transition to record: becomes one line of events.jsonl."""
-
-    reason: Reason
-    message: str
-    subject: str = "service"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to do now.
-
-    Attributes:
-        actions: In order.
-        notes: Transitions since the last plan.
-        memory: To be kept, and saved before ``actions`` are performed.
-        look_again_s: Seconds until the next look, at most.
-        exit_code: The service has ended; the supervisor returns this. None while it goes on.
-    """
-
-    actions: tuple[Action, ...]
-    notes: tuple[Note, ...]
-    memory: Memory
-    look_again_s: float
-    exit_code: int | None = None

@@ -4,13 +4,17 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import structlog
 
+from pathways_slurm import maintenance, notices
 from pathways_slurm.component import ComponentProcess
 from pathways_slurm.decide import newest_tasks
 from pathways_slurm.model import Component, ComponentView, Memory, Observation
-from pathways_slurm.probe import Endpoint, answering
+from pathways_slurm.paths import ServicePaths
+from pathways_slurm.probe import Endpoint, Prober, Proof
+from pathways_slurm.runtime_files import Orders, Report, stamp
 from pathways_slurm.scheduler.base import Scheduler, SchedulerUnavailable, Task
 from pathways_slurm.states import ServicePhase, TaskState
 
@@ -26,14 +30,25 @@ class Observer:
         processes: RM and proxy.
         endpoints: Where RM and proxy answer; empty for a run that is only being ended.
         worker_port: Of every host.
+        worker_proof: What counts as a worker's answer.
+        prober: Asks them.
         published: Tells whether cluster.env names this run's proxy; None if that can't be seen.
+        paths: Of the files that others write for the supervisor, and it for them.
     """
 
     scheduler: Scheduler
     processes: Mapping[Component, ComponentProcess]
     endpoints: Mapping[Component, Endpoint]
     worker_port: int
+    worker_proof: Proof
+    prober: Prober
     published: Callable[[], bool | None]
+    paths: ServicePaths
+
+    def stamps(self) -> tuple[object, ...]:
+        """Differs once there is something new to read; costs next to nothing."""
+        paths = self.paths
+        return tuple(map(stamp, (paths.report, paths.acknowledgements, paths.maintenance)))
 
     def look(self, memory: Memory, stop_reason: str) -> Observation:
         """Takes one snapshot. Never raises for what merely can't be reached."""
@@ -54,8 +69,13 @@ class Observer:
         if published is None:
             # Nothing is written or removed that can't be read.
             published = memory.phase in (ServicePhase.READY, ServicePhase.DEGRADED)
-        everyone = {*self.endpoints.values(), *(h for group in hosts.values() for h in group)}
-        answers = answering(everyone)
+        asked = dict.fromkeys(self.endpoints.values(), Proof.SPEAKS)
+        for group in hosts.values():
+            asked |= dict.fromkeys(group, self.worker_proof)
+        answers = self.prober.ask(asked)
+        components = {c: self._component(c, answers) for c in Component}
+        # After the tasks: the end of a run is then never older than what is read about it.
+        files = _Files(self.paths, {})
         return Observation(
             tasks=tasks,
             stale_reason=stale_reason,
@@ -63,10 +83,17 @@ class Observer:
                 index: tuple(host for host, where in enumerate(group) if where not in answers)
                 for index, group in hosts.items()
             },
-            components={c: self._component(c, answers) for c in Component},
+            components=components,
             published=published,
             stop_reason=stop_reason or self.scheduler.eviction(),
             found=found,
+            # What a resource manager said that is gone may no longer be so.
+            report=files.report() if components[Component.RM].alive else None,
+            orders=files.orders(),
+            announced=files.announced(),
+            acknowledged=files.acknowledged(),
+            maintenance=files.maintenance(),
+            faults=files.faults,
         )
 
     def _hosts(self, tasks: tuple[Task, ...]) -> dict[int, list[Endpoint]]:
@@ -94,3 +121,44 @@ class Observer:
             ended=process.ended,
             pid=process.pid,
         )
+
+
+@dataclass(frozen=True)
+class _Files:
+    """Reads them; what can't be read is in ``faults`` and says nothing."""
+
+    paths: ServicePaths
+    faults: dict[str, str]
+
+    def report(self) -> Report | None:
+        return self._read("the resource manager's report", Report.read, self.paths.report)
+
+    def orders(self) -> Orders | None:
+        return self._read("the orders", Orders.read, self.paths.orders)
+
+    def announced(self) -> notices.Notices | None:
+        return self._read("the notices", notices.read, self.paths.notices)
+
+    def acknowledged(self) -> frozenset[tuple[int, int]]:
+        directory = self.paths.acknowledgements
+        return self._read("acknowledgements", notices.acknowledged, directory) or frozenset()
+
+    def maintenance(self) -> Mapping[int, maintenance.Request] | None:
+        refused: list[str] = []
+        asked = self._read(
+            "requests for maintenance",
+            lambda path: maintenance.requests(path, refused.append),
+            self.paths.maintenance,
+        )
+        if refused:
+            self.faults["a request for maintenance"] = "; ".join(refused)
+        return asked
+
+    def _read[T](self, what: str, read: Callable[[Path], T], path: Path) -> T | None:
+        try:
+            return read(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            self.faults[what] = f"can't be read, so it says nothing: {error}"
+            return None

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The loop: look, decide, save, perform, wait."""
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -13,8 +14,9 @@ from pathways_slurm.decide import decide
 from pathways_slurm.decide_stop import EXIT_FAILED, begin_stop
 from pathways_slurm.events import EventLog, Reason
 from pathways_slurm.execute import Executor
-from pathways_slurm.model import Action, Memory, Note, Observation, Plan, Rules, Submit
+from pathways_slurm.model import Memory, Observation, Rules
 from pathways_slurm.observe import Observer
+from pathways_slurm.plan import Action, Note, Plan, Submit
 from pathways_slurm.scheduler.base import SchedulerError, SchedulerUnavailable
 from pathways_slurm.states import ServicePhase
 from pathways_slurm.wakeup import Wakeup
@@ -43,6 +45,7 @@ class Service:
     show: Callable[[Memory, Observation], None]
     clock: Callable[[], float] = time.time
     _complaints: dict[str, str] = field(default_factory=dict)
+    _faults: frozenset[str] = frozenset()
 
     def run(self, wakeup: Wakeup, stop_reason: str = "") -> int:
         """Loops until the service has ended and returns the supervisor's exit code.
@@ -52,6 +55,8 @@ class Service:
             stop_reason: Ends the run from the start on, to clean up after an earlier supervisor.
         """
         while True:
+            # Before the look: what is written meanwhile leads to another one.
+            stamps = self.observer.stamps()
             seen = self.observer.look(self.memory, stop_reason or wakeup.stop_reason)
             plan = decide(self.rules, self.memory, seen, self.clock())
             self._adopt(plan, seen)
@@ -59,9 +64,18 @@ class Service:
                 return plan.exit_code
             # A stop that arrived during this round is looked at without any wait.
             asked = wakeup.stop_reason and self.memory.phase is not ServicePhase.STOPPING
-            wakeup.wait(0.0 if asked else plan.look_again_s)
+            pause = 0.0 if asked else plan.look_again_s
+            wakeup.wait(pause, functools.partial(self._anything_new, stamps))
+
+    def _anything_new(self, stamps: tuple[object, ...]) -> bool:
+        return self.observer.stamps() != stamps
 
     def _adopt(self, plan: Plan, seen: Observation) -> None:
+        for subject, words in seen.faults.items():
+            self._complain(subject, words)
+        for subject in self._faults - seen.faults.keys():
+            self._complaints.pop(subject, None)
+        self._faults = frozenset(seen.faults)
         changed = plan.memory != self.memory
         self.memory = plan.memory
         for note in plan.notes:

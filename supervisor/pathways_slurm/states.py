@@ -80,7 +80,8 @@ class SliceState(StrEnum):
     STARTING = "STARTING"  # has its nodes; not every host answers yet
     READY = "READY"  # runs, and every host answers
     UNREACHABLE = "UNREACHABLE"  # was ready; runs, but a host stopped answering
-    ENDING = "ENDING"  # its processes are going away
+    ENDING = "ENDING"  # its processes are going away, or will by a deadline
+    MAINTENANCE = "MAINTENANCE"  # ended, and stays so until a request for its nodes is withdrawn
     FAILED = "FAILED"  # ended, and will not be started again by itself
     CANCELLED = "CANCELLED"  # ended by order of a user
     ENDED = "ENDED"  # ended with the service

@@ -10,7 +10,14 @@ from typing import Any
 
 from pathways_slurm.decide import newest_tasks
 from pathways_slurm.files import write_atomic
-from pathways_slurm.model import Component, ComponentView, Memory, Observation, Rules
+from pathways_slurm.model import (
+    Component,
+    ComponentMemory,
+    ComponentView,
+    Memory,
+    Observation,
+    Rules,
+)
 from pathways_slurm.paths import ServicePaths
 from pathways_slurm.probe import Endpoint
 from pathways_slurm.scheduler.base import Task
@@ -33,14 +40,20 @@ def describe(
         "min_slices": rules.min_slices,
         "max_slices": rules.max_slices,
         "cluster_env_published": seen.published,
-        **{c.value: _component(seen.components[c], endpoints.get(c)) for c in Component},
+        **{
+            c.value: _component(seen.components[c], memory.component(c), endpoints.get(c))
+            for c in Component
+        },
         "slices": [_slice(index, memory, tasks.get(index)) for index in range(rules.max_slices)],
     }
 
 
-def _component(view: ComponentView, endpoint: Endpoint | None) -> dict[str, Any]:
+def _component(
+    view: ComponentView, kept: ComponentMemory, endpoint: Endpoint | None
+) -> dict[str, Any]:
+    silent = "UNREACHABLE" if kept.answered else "STARTING"
     return {
-        "state": "UP" if view.answers else "STARTING" if view.alive else "DOWN",
+        "state": "UP" if view.answers else silent if view.alive else "DOWN",
         "address": f"{endpoint[0]}:{endpoint[1]}" if endpoint else None,
         "pid": view.pid if view.alive else None,
         "reason": view.ended,

@@ -40,3 +40,7 @@ class Streak:
     def reached(self, limit_s: float) -> bool:
         """It has been so for ``limit_s`` seconds, and not only at a look or two."""
         return self.looks >= _LEAST_LOOKS and self.lasted_s >= limit_s
+
+
+NOT_ONCE = Streak()
+"""It was not so at the last look."""

@@ -9,18 +9,19 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from pathways_slurm import cluster_env, launch
+from pathways_slurm import cluster_env, launch, notices
 from pathways_slurm.component import ComponentProcess
 from pathways_slurm.config import Settings
 from pathways_slurm.decide_stop import EXIT_STOPPED, begin_stop
 from pathways_slurm.events import EventLog, Reason
 from pathways_slurm.execute import Executor, Launch
 from pathways_slurm.faults import SettingsError
-from pathways_slurm.model import Component, Memory, Note, Observation, Rules
+from pathways_slurm.model import Component, Memory, Observation, Rules
 from pathways_slurm.observe import Observer
 from pathways_slurm.paths import ServicePaths
+from pathways_slurm.plan import Note
 from pathways_slurm.preflight import preflight
-from pathways_slurm.probe import Endpoint
+from pathways_slurm.probe import Endpoint, Prober, Proof
 from pathways_slurm.processes import ProcessIdentity, open_pidfd
 from pathways_slurm.scheduler.base import Node, Scheduler, SchedulerUnavailable
 from pathways_slurm.schedulers import make_scheduler, scheduler_of_record
@@ -91,11 +92,15 @@ def _begin(settings: Settings, root: ProcessIdentity, node: Node) -> RunRecord:
     # Only now that no earlier run is left: it held the ports that this one needs.
     if faults := preflight(settings, service_address=node.address):
         raise SettingsError(faults)
-    settings.paths.cluster_env.unlink(missing_ok=True)
+    paths = settings.paths
+    # Words of an earlier run about incarnations that this one has as well.
+    for file in (paths.cluster_env, paths.report, paths.orders):
+        file.unlink(missing_ok=True)
+    notices.remove(paths.notices, paths.acknowledgements)
     memory = Memory(run_id=uuid.uuid4().hex[:12], since=time.time())
     words = f"run {memory.run_id} starts: {settings.max_slices} slices of "
     words += f"{settings.tpu_type} {settings.slice_shape}, at least {settings.min_slices}"
-    EventLog(settings.paths.events).append(Note(Reason.ServiceStarting, words))
+    EventLog(paths.events).append(Note(Reason.ServiceStarting, words))
     return RunRecord(memory, root, settings.scheduler, str(settings.local_network))
 
 
@@ -123,11 +128,11 @@ def _end(paths: ServicePaths, record: RunRecord, wakeup: Wakeup, reason: str) ->
     # Only what is left of the run matters now; limits and ports do not.
     rules = Rules(min_slices=0, max_slices=1 + max(record.memory.slices, default=-1))
     scheduler = scheduler_of_record(paths, record)
-    parts = _Parts(paths, record, rules, scheduler, {}, 0, None)
-    return parts.service().run(wakeup, stop_reason=reason)
+    parts = _Parts(paths, record, rules, scheduler, {}, (0, Proof.CONNECTS), None)
+    return parts.run(wakeup, stop_reason=reason)
 
 
-def _start(settings: Settings, record: RunRecord, scheduler: Scheduler, node: Node) -> Service:
+def _start(settings: Settings, record: RunRecord, scheduler: Scheduler, node: Node) -> "_Parts":
     rules = Rules(
         min_slices=settings.min_slices,
         max_slices=settings.max_slices,
@@ -135,6 +140,9 @@ def _start(settings: Settings, record: RunRecord, scheduler: Scheduler, node: No
         slice_budget=(settings.slice_restart_budget, settings.slice_restart_window_s),
         tick_s=settings.tick_s,
         start_timeout_s=settings.start_timeout_s,
+        heartbeat_timeout_s=settings.heartbeat_timeout_s,
+        notice_s=settings.notice_s,
+        suspends=settings.on_notice == "suspend",
     )
     paths, host = settings.paths, node.address
     endpoints = {
@@ -157,22 +165,30 @@ def _start(settings: Settings, record: RunRecord, scheduler: Scheduler, node: No
             paths.cluster_env, cluster_env.ClusterEnv.of(settings, run_id, host)
         ),
     )
-    return _Parts(paths, record, rules, scheduler, endpoints, settings.worker_port, how).service()
+    # What Pathways' own workers say to a stranger is not known.
+    proof = Proof.SPEAKS if settings.runtime == "emulator" else Proof.CONNECTS
+    workers = (settings.worker_port, proof)
+    return _Parts(paths, record, rules, scheduler, endpoints, workers, how)
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a service is made of."""
+    """What a service is made of. ``workers``: their port, and what counts as an answer there."""
 
     paths: ServicePaths
     record: RunRecord
     rules: Rules
     scheduler: Scheduler
     endpoints: Mapping[Component, Endpoint]
-    worker_port: int
+    workers: tuple[int, Proof]
     launch: Launch | None
 
-    def service(self) -> Service:
+    def run(self, wakeup: Wakeup, stop_reason: str = "") -> int:
+        """See :meth:`Service.run`."""
+        with Prober() as prober:
+            return self._service(prober).run(wakeup, stop_reason)
+
+    def _service(self, prober: Prober) -> Service:
         run_id = self.record.memory.run_id
         processes = {
             component: ComponentProcess(
@@ -197,21 +213,19 @@ class _Parts:
             except OSError:
                 return None
 
-        def withdraw() -> None:
-            cluster_env.remove(self.paths.cluster_env, run_id)
-
         return Service(
             rules=self.rules,
             memory=self.record.memory,
             observer=Observer(
-                self.scheduler, processes, self.endpoints, self.worker_port, published
-            ),
-            executor=Executor(
                 self.scheduler,
                 processes,
-                withdraw,
-                self.launch,
+                self.endpoints,
+                *self.workers,
+                prober,
+                published,
+                self.paths,
             ),
+            executor=Executor(self.scheduler, processes, self.paths, self.launch),
             events=EventLog(self.paths.events),
             save=lambda memory: save_record(self.paths.record, replace(self.record, memory=memory)),
             show=show,

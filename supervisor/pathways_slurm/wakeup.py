@@ -1,15 +1,21 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting until the next look, or until something asks the service to end."""
+"""Waiting until the next look, or until there is something to look at."""
 
 import contextlib
 import os
 import selectors
 import signal
+import time
+from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Self
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+# Between two questions whether there is something new. Files on other machines' behalf: a shared
+# file system tells nobody of a change that another machine made.
+_ASK_AGAIN_S = 0.2
 
 
 class Wakeup:
@@ -48,9 +54,22 @@ class Wakeup:
     ) -> None:
         self._stack.close()
 
-    def wait(self, seconds: float) -> None:
-        """Returns after ``seconds``, or as soon as the service is asked to end."""
-        for key, _ in self._selector.select(max(0.0, seconds)):
+    def wait(self, seconds: float, anything_new: Callable[[], bool] = lambda: False) -> None:
+        """Returns after ``seconds``, or as soon as the service is asked to end.
+
+        Args:
+            seconds: At most.
+            anything_new: Asked now and then; ends the wait as well.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            if self._interrupted(min(left, _ASK_AGAIN_S)) or left <= _ASK_AGAIN_S or anything_new():
+                return
+
+    def _interrupted(self, seconds: float) -> bool:
+        events = self._selector.select(seconds)
+        for key, _ in events:
             if key.fd == self._root:
                 self.stop_reason = self.stop_reason or "the process that it belongs to has ended"
                 # It stays readable from now on; the reason above is all there is to learn.
@@ -58,6 +77,7 @@ class Wakeup:
             else:
                 with contextlib.suppress(BlockingIOError):
                     os.read(self._pipe, 4096)
+        return bool(events)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -15,7 +15,7 @@ import pytest
 
 from pathways_slurm.cli.status_view import age
 from pathways_slurm.events import EventLog, Reason
-from pathways_slurm.model import Note
+from pathways_slurm.plan import Note
 
 COMMAND = str(Path(sys.executable).parent / "pathways-slurm")
 

@@ -3,26 +3,19 @@
 """The loop: what is saved before what is done, and what a full disk or a refusal leads to."""
 
 import errno
+import itertools
+import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
 from pathways_slurm.events import EventLog, read_events
 from pathways_slurm.execute import Executor
-from pathways_slurm.model import (
-    Action,
-    Cancel,
-    Component,
-    ComponentView,
-    Memory,
-    Observation,
-    Rules,
-    StartComponent,
-    Submit,
-)
+from pathways_slurm.model import Component, ComponentView, Memory, Observation, Rules
 from pathways_slurm.observe import Observer
+from pathways_slurm.plan import Action, Announce, Cancel, Command, StartComponent, Submit
 from pathways_slurm.scheduler.base import Node, SchedulerError, SchedulerUnavailable, Task
 from pathways_slurm.service import Service
 from pathways_slurm.states import ServicePhase, TaskState
@@ -41,6 +34,7 @@ class Stage:
     submitted: bool = False
     alive: set[Component] = field(default_factory=set)
     cancelled: bool = False
+    faults: dict[str, str] = field(default_factory=dict)
 
     def look(self, _: Memory, stop_reason: str) -> Observation:
         self.looks -= 1
@@ -55,6 +49,7 @@ class Stage:
             },
             published=False,
             stop_reason=stop_reason or ("enough" if self.looks <= 0 else ""),
+            faults=self.faults,
         )
 
     def perform(self, action: Action, memory: Memory) -> Memory:
@@ -69,6 +64,8 @@ class Stage:
                 self.alive.add(component)
             case Cancel():
                 self.cancelled = True
+            case Command() | Announce():
+                pass
             case _:
                 self.alive.clear()
         return memory
@@ -77,6 +74,7 @@ class Stage:
 class _Observer(Observer):
     def __init__(self, stage: Stage) -> None:
         self.__dict__["look"] = stage.look
+        self.__dict__["stamps"] = tuple
 
 
 class _Executor(Executor):
@@ -169,3 +167,25 @@ def test_a_run_that_is_only_ended_starts_nothing(tmp_path: Path, reason: str) ->
     assert not any(isinstance(a, Submit | StartComponent) for a in stage.performed)
     assert stage.cancelled
     assert not stage.alive
+
+
+def test_what_can_not_be_read_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = Stage(looks=5, faults={"the orders": "can't be read: Input/output error"})
+    with Wakeup() as wakeup:
+        assert _service(stage, tmp_path, _ignore).run(wakeup) == 0
+    said = capsys.readouterr().out + caplog.text
+    assert said.count("Input/output error") == 1
+
+
+def test_the_next_look_comes_as_soon_as_there_is_something_to_see(tmp_path: Path) -> None:
+    stage = Stage(looks=2)
+    service = _service(stage, tmp_path, _ignore)
+    service.rules = replace(RULES, tick_s=60.0)
+    numbers = itertools.count()
+    service.observer.__dict__["stamps"] = lambda: (next(numbers),)
+    began = time.monotonic()
+    with Wakeup() as wakeup:
+        assert service.run(wakeup) == 0
+    assert time.monotonic() - began < 30

@@ -10,7 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from pathways_slurm.model import Component, Memory, SliceMemory, Submission
+from pathways_slurm.maintenance import Request
+from pathways_slurm.model import (
+    Component,
+    ComponentMemory,
+    Departure,
+    MaintenanceMemory,
+    Memory,
+    SliceMemory,
+    Submission,
+)
+from pathways_slurm.notices import Going, Notices
 from pathways_slurm.processes import identify
 from pathways_slurm.states import ServicePhase, SliceState
 from pathways_slurm.store import (
@@ -22,6 +32,7 @@ from pathways_slurm.store import (
     save_record,
     service_lock,
 )
+from pathways_slurm.streak import Streak
 
 HOLD_LOCK = """
 import sys
@@ -40,9 +51,25 @@ def _record() -> RunRecord:
         since=12.5,
         reason="3 of 3 slices ready",
         submissions=(Submission("abc-0", (0, 1), 1, "local-1"), Submission("abc-1", (1,), 4)),
-        slices={1: SliceMemory(SliceState.READY, 3.0, "every host answers", 2, 2, (1.0,), 0.0, 1)},
-        component_restarts={Component.RM: (1.0, 2.0)},
-        started=frozenset({Component.RM, Component.PROXY}),
+        slices={
+            1: SliceMemory(
+                SliceState.ENDING,
+                since=3.0,
+                reason="goes",
+                incarnation=2,
+                was_ready=2,
+                failures=(1.0,),
+                ordered=1,
+                doubt=Streak(2.0, 3.0, 2),
+                departure=Departure(2, "host 0 got SIGTERM", 28.0, released="its data is saved"),
+                maintenance=MaintenanceMemory(Request(50.0, "disk", 2.0), 2, 3.0, ("n1",)),
+            )
+        },
+        components={
+            Component.RM: ComponentMemory(started=True, restarts=(1.0, 2.0), killed="hung"),
+            Component.PROXY: ComponentMemory(answered=True, silence=Streak(1.0, 3.0, 3)),
+        },
+        notices=Notices("abc", 3, going=(Going(1, 2, 28.0, "host 0 got SIGTERM"),)),
     )
     root = identify(os.getpid())
     assert root is not None

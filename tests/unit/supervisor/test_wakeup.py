@@ -50,3 +50,28 @@ def test_the_end_of_the_watched_process_ends_the_wait() -> None:
     finally:
         os.close(descriptor)
         process.wait()
+
+
+def test_something_new_ends_the_wait() -> None:
+    answers = iter([False, False, True])
+    with Wakeup() as wakeup:
+        began = time.monotonic()
+        wakeup.wait(30.0, lambda: next(answers))
+        assert time.monotonic() - began < 10
+        assert next(answers, None) is None, "it was asked until it said so"
+        assert wakeup.stop_reason == ""
+
+
+def test_no_time_to_wait_is_no_wait() -> None:
+    with Wakeup() as wakeup:
+        began = time.monotonic()
+        wakeup.wait(0.0)
+        assert time.monotonic() - began < 0.15
+
+
+def test_a_stop_is_not_waited_for_while_nothing_is_new() -> None:
+    with Wakeup() as wakeup:
+        signal.raise_signal(signal.SIGTERM)
+        asked = iter([False])
+        wakeup.wait(30.0, lambda: next(asked))
+        assert list(asked) == [False], "nobody asked"
