@@ -181,7 +181,10 @@ class Checker:
         published = sightings.proxy_of(home / "cluster.env")
         status = sightings.read_status(home / "state" / "status.json")
         self._runs |= {str(status["run_id"])} if status.get("run_id") else set()
-        rm = next((p.flag("resource_manager_address") for p in found if p.flag("num_elastic_instances")), None)
+        rm = next(
+            (p.flag("resource_manager_address") for p in found if p.flag("num_elastic_instances")),
+            None,
+        )
         return Sighting(
             time=time.time(),
             processes=tuple(found),
@@ -189,7 +192,7 @@ class Checker:
             tasks=self._tasks(found),
             published=published,
             answers=bool(published and published[1] and sightings.speaks_http2(published)),
-            rm=_speaks(rm or next((w.process.flag("resource_manager_address") for w in workers), None)),
+            rm=_speaks(rm),
             status=status,
             lines=tuple(self._events.lines()),
         )

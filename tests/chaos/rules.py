@@ -198,9 +198,19 @@ _SEEN_LATE_S = 2.0
 # A restart that was ordered may take so long to come about.
 _FREE_WITHIN_S = 120.0
 
+# A service's words for itself while it does not end.
+_GOES_ON = ("STARTING", "READY", "DEGRADED")
+
 # What a supervisor does to a slice, or concludes of it, because of what the scheduler says.
 _CONCLUSIONS = frozenset(
-    "ArraySubmitted SliceLost SliceRequeued SliceReleased SliceFailed SliceCancelled".split()
+    {
+        "ArraySubmitted",
+        "SliceCancelled",
+        "SliceFailed",
+        "SliceLost",
+        "SliceReleased",
+        "SliceRequeued",
+    }
 )
 
 
@@ -240,6 +250,7 @@ class EveryRestartHasACause:
     _lost: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _told: dict[tuple[str, int], int] = field(default_factory=dict)
     _rm: Since = field(default_factory=Since)
+    _gone: dict[int, Since] = field(default_factory=lambda: defaultdict(Since))
 
     def look(self, seen: Sighting) -> Iterator[str]:
         # A little less than the lease: what is seen late must not be taken for a fault.
@@ -252,8 +263,7 @@ class EveryRestartHasACause:
             if found := re.search(r'"subject": "slice (\d+)"', text):
                 self._lost[int(found[1])] += 1
         yield from self._compare("declared lost", self._lost)
-        if seen.named("supervisor"):
-            yield from self._cancelled(seen)
+        yield from self._cancelled(seen)
 
     def _compare(self, what: str, counted: Mapping[int, int]) -> Iterator[str]:
         for index, count in counted.items():
@@ -266,10 +276,14 @@ class EveryRestartHasACause:
                 )
 
     def _cancelled(self, seen: Sighting) -> Iterator[str]:
-        for task in seen.tasks or ():
-            if task.state == "CANCELLED" and task.index not in self.causes.cancelled:
-                self.causes.cancelled.add(task.index)
-                yield f"slice {task.index} was cancelled, and nobody has ordered that"
+        # A service that ends cancels its array, and says so a moment later.
+        goes_on = seen.named("supervisor") and seen.status.get("service") in _GOES_ON
+        run = str(seen.status.get("run_id"))
+        gone = {t.index for t in seen.tasks or () if t.state == "CANCELLED" and run in t.name}
+        for index in self.counts.slices:
+            wrong = bool(goes_on) and index in gone - self.causes.cancelled
+            if self._gone[index].over(wrong, seen.time, _SEEN_LATE_S):
+                yield f"slice {index} was cancelled, and nobody has ordered that"
 
 
 @dataclass

@@ -88,9 +88,20 @@ class Task:
         return self.state not in ENDED
 
 
+# squeue's words for tasks that will not run again by themselves.
 ENDED = frozenset(
-    "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED "
-    "TIMEOUT".split()
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REVOKED",
+        "TIMEOUT",
+    }
 )
 
 
@@ -156,7 +167,7 @@ def processes(marker: str, exempt: str) -> list[Process]:
     Not those that have the variable ``exempt``, nor this one.
     """
     found = []
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
         if pid == os.getpid():
             continue
         # Ended meanwhile, or another user's.
@@ -171,9 +182,19 @@ def processes(marker: str, exempt: str) -> list[Process]:
     return found
 
 
+def start_of(pid: int) -> int:
+    """When the process started, in clock ticks from boot. Raises OSError."""
+    return int(_stat(pid)[19])
+
+
+def _stat(pid: int) -> list[str]:
+    # From the third field on. The name, in parentheses, may hold anything.
+    text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return text.rpartition(") ")[2].split()
+
+
 def _process(pid: int, argv: bytes, environ: bytes) -> Process:
-    # The name, in parentheses, may hold anything.
-    stat = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(") ")[2].split()
+    stat = _stat(pid)
     items = (item.partition("=") for item in environ.decode(errors="replace").split("\0"))
     return Process(
         pid=pid,

@@ -1,0 +1,100 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Random faults while a service trains, and the invariants checked from outside.
+
+Usage: python benchmarks/chaos.py [--faults N] [--seed S] [--scheduler slurm|local] ...
+
+On a devcluster of its own, as an ordinary user (root: scripts/lib/ordinary.sh runs it as one). The
+same seed gives the same schedule. Exit code 1: an invariant was violated; everything is then left
+in the directory that is printed.
+"""
+
+import argparse
+import random
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(CHECKOUT)]
+
+from slurm.devcluster.cluster import DevCluster  # noqa: E402
+from slurm.devcluster.options import Options  # noqa: E402
+from tests.chaos.campaign import Campaign, Report  # noqa: E402
+from tests.chaos.checker import Checker  # noqa: E402
+from tests.chaos.faults import Fault, process_faults  # noqa: E402
+from tests.chaos.faults_slurm import slurm_faults  # noqa: E402
+from tests.chaos.stage import LocalStage, SlurmStage, Stage, subject_of  # noqa: E402
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Chaos, and the invariants that must hold in it.")
+    add = parser.add_argument
+    add("--faults", type=int, default=500, help="how many (default: %(default)s)")
+    add("--seed", type=int, help="of the schedule (default: a new one, which is printed)")
+    add("--scheduler", choices=["slurm", "local"], default="slurm")
+    add("--slices", type=int, default=4, help="of two hosts each (default: %(default)s)")
+    add("--network", help="of the devcluster, 127.X.0.0/16 (default: one that is free)")
+    add("--only", action="append", metavar="KIND", help="only this kind of fault; may be repeated")
+    add("--keep", action="store_true", help="leave the files, whatever comes of it")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    options = parse(arguments)
+    seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    directory = Path(tempfile.mkdtemp(prefix="chaos-"))
+    print(f"seed {seed}; files in {directory}", flush=True)
+    stage: Stage
+    if options.scheduler == "local":
+        stage = LocalStage(directory / "home", options.slices)
+        report = perform(stage, process_faults(), directory, seed, options)
+    else:
+        # Of a path as short as it can be: the daemons' sockets are in it.
+        shape = Options(
+            directory / "c",
+            slices=options.slices,
+            cred_expire_s=5,
+            kill_wait_s=5,
+            grace_time_s=2,
+            network=options.network,
+        )
+        with DevCluster(shape) as cluster:
+            faults = [*process_faults(), *slurm_faults(cluster)]
+            stage = SlurmStage(directory / "home", cluster)
+            report = perform(stage, faults, directory, seed, options)
+            if report.violations:
+                shutil.copytree(cluster.directory / "controller", directory / "slurmctld")
+    print("\n".join(report.lines()), flush=True)
+    if report.violations or options.keep:
+        print(f"everything is in {directory}")
+    else:
+        shutil.rmtree(directory)
+    return 1 if report.violations else 0
+
+
+def perform(
+    stage: Stage, faults: list[Fault], directory: Path, seed: int, options: argparse.Namespace
+) -> Report:
+    if options.only:
+        faults = [fault for fault in faults if fault.name in options.only]
+    slurm = stage.cluster.env if isinstance(stage, SlurmStage) else None
+    checker = Checker(subject_of(stage.service, slurm))
+    began = time.monotonic()
+
+    def say(words: str) -> None:
+        print(f"{time.monotonic() - began:7.1f} s  {words}", flush=True)
+
+    try:
+        return Campaign(stage, faults, checker, directory / "training", say).run(
+            seed, options.faults
+        )
+    finally:
+        stage.close()
+        checker.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

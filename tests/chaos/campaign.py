@@ -1,0 +1,325 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""A campaign: a service that trains, faults one after the other, and then calm.
+
+It ends with a report; what was violated is in it. Everything random follows from the seed.
+"""
+
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos.checker import Checker
+from tests.chaos.faults import Fault, Hit, Missed
+from tests.chaos.rules import Violation
+from tests.chaos.schedule import Entry, schedule
+from tests.chaos.stage import (
+    BUDGET,
+    ONLOOKER,
+    SLICE_BUDGET,
+    Actors,
+    Stage,
+    slices_of,
+    wait_for,
+)
+from tests.chaos.workload import Workload
+
+_START_S = 90.0
+# In which everything must be well again once the faults have stopped.
+SETTLE_S = 120.0
+_TRAIN_S = 90.0
+_END_S = 90.0
+_UNDO_AGAIN_S = 2.0
+# Left unspent, so that no budget runs out by what the service does by itself.
+_RESERVE = 3
+# What a slice may be hit, so that its waits between restarts stay short.
+_SLICE_HITS = 4
+
+# No invariant of architecture.md: what the service is there for.
+LIVENESS = 0
+
+
+@dataclass
+class _Open:
+    """A fault whose effect is not over."""
+
+    name: str
+    hit: Hit
+    counts_from: float
+    undo_at: float
+    undone: bool
+
+
+@dataclass
+class Report:
+    """What a campaign has shown."""
+
+    seed: int
+    faults: Counter[str] = field(default_factory=Counter)
+    missed: int = 0
+    recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    violations: list[Violation] = field(default_factory=list)
+    seconds: float = 0.0
+    steps: int = 0
+    starts: int = 0
+    settled_s: float = 0.0
+    ended_s: float = 0.0
+
+    def lines(self) -> list[str]:
+        """For people."""
+        found = [
+            f"seed {self.seed}: {self.faults.total()} faults in {self.seconds:.0f} s "
+            f"({self.missed} found no victim); then ready after {self.settled_s:.1f} s and ended "
+            f"after {self.ended_s:.1f} s; {self.steps} steps, training started {self.starts} times"
+        ]
+        width = max(map(len, self.faults), default=0)
+        for name, count in sorted(self.faults.items()):
+            times = self.recoveries[name]
+            words = f"  {name:{width}}  {count:4d}"
+            if times:
+                words += f"  recovery median {statistics.median(times):5.1f} s"
+                words += f"  max {max(times):5.1f} s"
+            if len(times) < count:
+                words += f"  ({count - len(times)} not seen to recover by themselves)"
+            found.append(words)
+        found.append(f"{len(self.violations)} violations")
+        found += [f"  {violation}" for violation in self.violations]
+        return found
+
+
+class Campaign:
+    """One run of chaos over a stage; what its faults see of the world.
+
+    Args:
+        stage: Not started yet.
+        faults: All kinds.
+        directory: Of the training's files.
+        say: Is told of progress.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        faults: Sequence[Fault],
+        checker: Checker,
+        directory: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        self.stage = stage
+        self.actors = Actors(stage.service.home)
+        self.cause = checker.cause
+        self.cancelled = checker.cancelled
+        self._checker = checker
+        self._faults = {fault.name: fault for fault in faults}
+        self._say = say
+        self._open: list[_Open] = []
+        self._spent: dict[str, list[float]] = defaultdict(list)
+        self._cancelled_in_run: set[int] = set()
+        self._workload = Workload(directory, {**stage.service.environ, ONLOOKER: "1"})
+        self._began = time.monotonic()
+        self._told = 0
+
+    def run(
+        self, seed: int, faults: int, out_of_time: Callable[[], bool] = lambda: False
+    ) -> Report:
+        """Starts the service, does so many faults, and ends it; in the report is what went wrong.
+
+        ``out_of_time`` tells that no further fault is to be done.
+        """
+        report = Report(seed)
+        weights = {name: fault.weight for name, fault in self._faults.items()}
+        self._checker.start()
+        try:
+            self._start()
+            for entry in schedule(seed, faults, weights):
+                if out_of_time() or self._checker.violations:
+                    break
+                self._pause(entry.delay_s, report)
+                self._inject(entry, report)
+            self._settle(report)
+            self._end(report)
+        finally:
+            self._workload.close()
+            report.violations += self._checker.violations
+            report.seconds = time.monotonic() - self._began
+            report.steps, report.starts = self._workload.step, self._workload.starts
+        return report
+
+    # ------------------------------------------------------------ what faults see
+
+    def field(self, *names: str) -> object:
+        value: object = self._checker.latest.status
+        for name in names:
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
+
+    def slice(self, index: int) -> dict[str, object]:
+        found = slices_of(dict(self._checker.latest.status))
+        return next((one for one in found if one.get("index") == index), {})
+
+    def healthy(self) -> bool:
+        seen = self._checker.latest
+        indices = range(self.stage.slices)
+        states = {str(self.slice(index).get("state")) for index in indices}
+        cancelled = sum(self.slice(index).get("state") == "CANCELLED" for index in indices)
+        well = states <= {"READY", "CANCELLED"} and cancelled < self.stage.slices
+        announced = seen.published is not None and seen.answers
+        return well and announced and self.field("service") == "READY"
+
+    def can_spare(self, role: str) -> bool:
+        limit, window = SLICE_BUDGET if role.startswith("slice") else BUDGET
+        limit = min(limit - _RESERVE, _SLICE_HITS) if role.startswith("slice") else limit - _RESERVE
+        now = time.monotonic()
+        # A little longer than the window: what we did is done a little later.
+        return sum(now - at < window * 1.2 for at in self._spent[role]) < limit
+
+    def spend(self, role: str) -> None:
+        self._spent[role].append(time.monotonic())
+
+    def renew(self, end: Callable[[], None]) -> None:
+        self._undo_all()
+        end()
+        self._await_nothing_left()
+        self._open.clear()
+        self._start()
+
+    # ------------------------------------------------------------ phases
+
+    def _start(self) -> None:
+        self._spent.clear()
+        self.stage.start()
+        wait_for(self.healthy, _START_S, "the service is ready", self._tend)
+
+    def _pause(self, seconds: float, report: Report) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self._tend(report)
+            time.sleep(0.1)
+
+    def _inject(self, entry: Entry, report: Report) -> None:
+        """Does the first fault of the entry's order that can be done; waits until one can be."""
+
+        def attempt() -> bool:
+            for name in entry.order:
+                fault = self._faults[name]
+                if not fault.possible(self):
+                    continue
+                try:
+                    hit = fault.do(self, entry.dice)
+                except Missed as missed:
+                    report.missed += 1
+                    self._say(f"fault {entry.number}: {name}: missed: {missed}")
+                    return True
+                self._note(entry, name, hit, report)
+                return True
+            return False
+
+        wait_for(attempt, SETTLE_S, "a fault is possible", lambda: self._tend(report))
+
+    def _note(self, entry: Entry, name: str, hit: Hit, report: Report) -> None:
+        now = time.monotonic()
+        report.faults[name] += 1
+        undo_at = now + hit.lasts_s
+        self._open.append(_Open(name, hit, undo_at, undo_at, undone=hit.undo is None))
+        self._say(f"fault {entry.number}: {name}: {hit.words}")
+
+    def _settle(self, report: Report) -> None:
+        """The calm: what was done is undone, everything gets well, and training goes on."""
+        began = time.monotonic()
+        step = self._workload.step
+
+        def meanwhile() -> None:
+            self._tend(report)
+
+        try:
+            self._undo_all()
+            began = time.monotonic()
+            wait_for(self.healthy, SETTLE_S, "every slice is ready again", meanwhile)
+            report.settled_s = time.monotonic() - began
+            wait_for(
+                lambda: self._workload.step > step,
+                _TRAIN_S,
+                f"training goes on after step {step}; see {self._workload.log}",
+                meanwhile,
+            )
+        except TimeoutError as error:
+            self._fail(report, f"{error}: {self._state()}")
+
+    def _end(self, report: Report) -> None:
+        self._workload.close()
+        began = time.monotonic()
+        self.stage.stop()
+        try:
+            self._await_nothing_left()
+        except TimeoutError as error:
+            self._fail(report, str(error))
+        report.ended_s = time.monotonic() - began
+
+    def _await_nothing_left(self) -> None:
+        # The checker has its own bound for each part; this one only ends the waiting.
+        since = time.time()
+
+        def gone() -> bool:
+            seen = self._checker.latest
+            live = seen.tasks is None or any(task.live for task in seen.tasks)
+            return seen.time > since and not (seen.processes or live or seen.published)
+
+        wait_for(gone, _END_S, f"nothing is left: {self._left()}", lambda: None)
+
+    # ------------------------------------------------------------ meanwhile
+
+    def _tend(self, report: Report | None = None) -> None:
+        """Undoes what is due, notes what has recovered, keeps the training running."""
+        now = time.monotonic()
+        for one in self._open:
+            if not one.undone and now >= one.undo_at:
+                self._undo(one)
+        for one in [one for one in self._open if one.undone and one.hit.recovered()]:
+            self._open.remove(one)
+            if report is not None:
+                report.recoveries[one.name].append(now - one.counts_from)
+        self._workload.tend()
+        found = self._checker.violations
+        for violation in found[self._told :]:
+            self._say(str(violation))
+        self._told = len(found)
+
+    def _undo(self, one: _Open) -> None:
+        assert one.hit.undo is not None
+        try:
+            one.hit.undo()
+        except Missed:
+            # Slurm is away itself.
+            one.undo_at = time.monotonic() + _UNDO_AGAIN_S
+            return
+        one.undone = True
+        one.counts_from = time.monotonic()
+
+    def _undo_all(self) -> None:
+        """The last first: slurmctld may have to be back for the others."""
+        deadline = time.monotonic() + _END_S
+        while todo := [one for one in self._open if not one.undone]:
+            for one in reversed(todo):
+                self._undo(one)
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"can't be undone: {[one.hit.words for one in todo]}")
+
+    def _fail(self, report: Report, words: str) -> None:
+        violation = Violation(LIVENESS, time.time(), words)
+        report.violations.append(violation)
+        self._say(str(violation))
+
+    def _state(self) -> str:
+        slices = [
+            f"slice {one.get('index')} {one.get('state')} ({one.get('reason')})"
+            for one in slices_of(dict(self._checker.latest.status))
+        ]
+        service = f"service {self.field('service')} ({self.field('reason')})"
+        return "; ".join([service, *slices])
+
+    def _left(self) -> str:
+        seen = self._checker.latest
+        return f"{len(seen.processes)} processes, {seen.tasks}, {seen.published}"
