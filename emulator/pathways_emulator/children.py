@@ -60,6 +60,22 @@ class Child:
         return self._process.returncode is not None
 
     @property
+    def exit_code(self) -> int | None:
+        """As subprocess has it: a signal's is negative. None while it has not ended."""
+        return self._process.returncode
+
+    @property
+    def running(self) -> bool:
+        """Whether it can do anything: it has neither ended nor been stopped by a signal."""
+        # Not from the exit code, which is known a moment after the end.
+        try:
+            stat = Path("/proc", str(self.pid), "stat").read_bytes()
+        except OSError:
+            return False
+        # The name before the state may contain anything.
+        return stat.rpartition(b")")[2].split()[0] not in (b"T", b"t", b"X", b"Z")
+
+    @property
     def pid(self) -> int:
         return self._process.pid
 

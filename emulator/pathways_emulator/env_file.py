@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file with a service's variables, for bash and dotenv readers, while the service can be used.
 
-Also a script of its own: the janitor, a process that waits for the end of its standard input, which
-is the end of `serve` however it comes, and then removes the file. Run so, it must import nothing
-but the standard library.
+The form is that of a service's cluster.env, and that can be read here, too.
 """
 
 import contextlib
 import os
-import sys
+import re
 from collections.abc import Mapping
 from pathlib import Path
+
+_LINE = re.compile(r"(?:export )?([A-Z][A-Z0-9_]*)=(?:([A-Za-z0-9_./:@%+,=-]*)|'([^'\\$`]*)')")
 
 _MARK = "# Written by pathways-emulator serve"
 
@@ -46,6 +46,31 @@ def write(path: Path, variables: Mapping[str, str], token: str) -> None:
     temporary.replace(path)
 
 
+def read(path: Path) -> dict[str, str]:
+    """The variables of an env file or of a cluster.env; nothing in it is executed.
+
+    Raises:
+        ValueError: It has a line that neither has, or others may write to it; the message names it.
+        FileNotFoundError: There is none.
+        OSError: It can't be read.
+    """
+    if path.stat().st_mode & 0o022:
+        raise ValueError(f"{path}: other users can write to it. If it is right: chmod 600 {path}")
+    variables: dict[str, str] = {}
+    for number, line in enumerate(path.read_bytes().decode(errors="replace").split("\n"), start=1):
+        if not line or line.startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise ValueError(
+                f"{path}, line {number}: {line!r} is not of the form export NAME=VALUE, with a "
+                "plain word or text in single quotes"
+            )
+        name, plain, quoted = match.groups()
+        variables[name] = plain if quoted is None else quoted
+    return variables
+
+
 def exports(variables: Mapping[str, str]) -> list[str]:
     """The lines for a shell."""
     return [f"export {name}={value}" for name, value in variables.items()]
@@ -64,8 +89,3 @@ def remove(path: Path, token: str) -> None:
 
 def _temporary(path: Path, token: str) -> Path:
     return path.with_name(f".{path.name}.{token.replace(' ', '-')}.tmp")
-
-
-if __name__ == "__main__":
-    sys.stdin.buffer.read()
-    remove(Path(sys.argv[1]), sys.argv[2])

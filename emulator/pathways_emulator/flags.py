@@ -40,7 +40,8 @@ _RM = _Flag("resource_manager_address", "HOST:29001", "Where the resource manage
 _SCRATCH = _Flag(
     "gcs_scratch_location",
     "gs://BUCKET/PATH",
-    "Scratch space: gs://… or an absolute directory. The emulator stores nothing there.",
+    "Scratch space: gs://… or an absolute directory. The proxy saves there what is on a slice that "
+    "is about to go.",
 )
 _NODE_TYPE = _Flag(
     "node_type", "resource_manager", "Makes this process the resource manager; not for workers."

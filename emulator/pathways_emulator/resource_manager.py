@@ -199,19 +199,7 @@ class ResourceManager:
             snapshot=rpc.snapshot_to_pb(
                 self._registry.snapshot(time.time()), self._registry.heartbeat_interval_s
             ),
-            hosts=[
-                pb.HostStatus(
-                    slice_index=host.registration.slice_index,
-                    host_index=host.registration.host_index,
-                    incarnation=host.registration.incarnation,
-                    address=host.registration.address,
-                    pid=host.registration.pid,
-                    silent_s=host.silent_s,
-                    pid_space=host.registration.pid_space,
-                    node=host.registration.node,
-                )
-                for host in self._registry.hosts()
-            ],
+            hosts=[rpc.host_to_pb(host) for host in self._registry.hosts()],
             uptime_s=time.monotonic() - self._started_s,
             shutting_down=self._registry.shutting_down,
         )

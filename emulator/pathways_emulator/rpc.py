@@ -17,6 +17,7 @@ import grpc
 from pathways_emulator import membership_pb2 as pb
 from pathways_emulator.membership import Membership, Notice, SliceMember
 from pathways_emulator.registration import Registration, StopKind
+from pathways_emulator.registry import HostView
 
 SERVICE = "pathways_emulator.membership.v1.MembershipService"
 
@@ -178,6 +179,20 @@ def registration_from_pb(message: pb.Registration) -> Registration:
         pid=message.pid,
         pid_space=message.pid_space,
         node=message.node,
+    )
+
+
+def host_to_pb(host: HostView) -> pb.HostStatus:
+    registration = host.registration
+    return pb.HostStatus(
+        slice_index=registration.slice_index,
+        host_index=registration.host_index,
+        incarnation=registration.incarnation,
+        address=registration.address,
+        pid=registration.pid,
+        silent_s=host.silent_s,
+        pid_space=registration.pid_space,
+        node=registration.node,
     )
 
 

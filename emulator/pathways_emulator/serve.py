@@ -9,13 +9,15 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Coroutine, Mapping
 
-from pathways_emulator import env_file, reading, serve_plan
+from pathways_emulator import control, env_file, reading, serve_plan, slice_news
 from pathways_emulator.address import Address
 from pathways_emulator.children import Child
 from pathways_emulator.serve_plan import Plan, Worker
+from pathways_emulator.serve_slices import Slices
+from pathways_slurm import files, runtime_files
+from pathways_slurm.runtime_files import Report, SliceReport
 
 COMMAND = "pathways-emulator serve"
 
@@ -23,6 +25,7 @@ COMMAND = "pathways-emulator serve"
 _READY_TIMEOUT_S = 120.0
 _PROBE_INTERVAL_S = 0.05
 _ANNOUNCE_TIMEOUT_S = 2.0
+_NEWS_INTERVAL_S = 0.1
 # Between SIGTERM and SIGKILL.
 _TERM_TIMEOUT_S = 5.0
 
@@ -59,6 +62,7 @@ class _Service:
         self._started_s = time.monotonic()
         self._signals: asyncio.Queue[str] = asyncio.Queue()
         self._children: list[Child] = []
+        self._orders: asyncio.Server | None = None
         self._janitor: asyncio.subprocess.Process | None = None
         self._token = f"process {os.getpid()} {uuid.uuid4().hex}"
 
@@ -92,18 +96,26 @@ class _Service:
             f"{plan.slices} slice{'s' * (plan.slices > 1)} of {plan.topology.instance_type} "
             f"({plan.topology.chips} devices, {hosts} each)"
         )
-        if plan.env_file is not None:
-            await self._start_janitor(plan.env_file)
+        # Before the directory is made, so that it is removed whenever we end.
+        await self._start_janitor()
+        plan.directory.mkdir(mode=files.PRIVATE_DIR_MODE)
+        plan.scratch.mkdir(mode=files.PRIVATE_DIR_MODE)
         manager = await self._start(plan.manager, echo=self._verbose)
         proxy = await self._start(plan.proxy, echo=True)
-        workers = [await self._start(worker, echo=self._verbose) for worker in plan.workers]
         try:
             async with asyncio.TaskGroup() as group:
+                slices = Slices(
+                    plan.workers, self._start_worker, _answers, self._say, _READY_TIMEOUT_S, group
+                )
+                workers = await slices.start_all()
                 group.create_task(self._require(manager))
                 group.create_task(self._require(proxy))
                 ready = group.create_task(self._become_ready(manager, proxy, workers))
                 for worker in workers:
-                    group.create_task(self._follow(worker, ready))
+                    group.create_task(self._follow(worker, slices, ready))
+                await ready
+                await self._take_orders(slices, group)
+                await self._tell_news()
         except ExceptionGroup as errors:
             # The first is the cause; the rest follow from it.
             raise errors.exceptions[0] from None
@@ -132,16 +144,42 @@ class _Service:
         words = await child.last_words()
         raise StartError(f"the {child.component.name} {how}; its last words:\n{words}")
 
-    async def _follow(self, child: Child, ready: "asyncio.Task[None]") -> None:
+    async def _follow(self, child: Child, slices: Slices, ready: "asyncio.Task[None]") -> None:
         how = await child.wait()
-        worker = child.component
-        assert isinstance(worker, Worker)  # Only workers are followed.
         if not ready.done():
             words = await child.last_words()
-            raise StartError(f"the {worker.name} {how}; its last words:\n{words}")
-        self._say(
-            f"slice {worker.slice_index} lost: its host {worker.host_index} (pid {child.pid}) {how}"
-        )
+            raise StartError(f"the {child.component.name} {how}; its last words:\n{words}")
+        slices.tell_end(child, how)
+
+    async def _take_orders(self, slices: Slices, group: asyncio.TaskGroup) -> None:
+        async def revive(index: int) -> str:
+            # In a task of the group, so that it ends with the service.
+            reviving = group.create_task(_caught(slices.revive(index)))
+            result = await reviving
+            if isinstance(result, control.ControlError):
+                raise result
+            return result
+
+        self._orders = await control.listen(self._plan.control_socket, revive)
+
+    async def _tell_news(self) -> None:
+        """Tells what happens to slices, for ever."""
+        plan = self._plan
+        seen: tuple[int, int, int] | None = None
+        # What has been said by now: that all have joined.
+        last = Report(True, False, tuple(SliceReport(i, 1, True) for i in range(plan.slices)))
+        while True:
+            stamp = runtime_files.stamp(plan.report_file)
+            if stamp != seen:
+                seen, report = stamp, Report.read(plan.report_file)
+                if report is not None:
+                    for sentence in slice_news.sentences(last, report, plan.on_notice):
+                        self._say(sentence)
+                    last = report
+            await asyncio.sleep(_NEWS_INTERVAL_S)
+
+    async def _start_worker(self, worker: Worker) -> Child:
+        return await self._start(worker, echo=self._verbose)
 
     async def _start(self, component: serve_plan.Component, *, echo: bool) -> Child:
         # Shielded, so that no child is started and then forgotten when we are cancelled.
@@ -154,13 +192,11 @@ class _Service:
         self._children.append(child)
         return child
 
-    async def _start_janitor(self, path: Path) -> None:
+    async def _start_janitor(self) -> None:
+        plan = self._plan
         self._janitor = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-I", "-S"),
-            str(Path(env_file.__file__)),
-            str(path),
-            self._token,
+            *(sys.executable, "-m", "pathways_emulator.janitor", str(plan.directory)),
+            *(() if plan.env_file is None else (str(plan.env_file), self._token)),
             stdin=asyncio.subprocess.PIPE,
             # Not killed by the Ctrl-C that ends us, nor by the end of the terminal.
             start_new_session=True,
@@ -170,11 +206,15 @@ class _Service:
         """Ends what was started: first the promise, then what it promised."""
         if self._plan.env_file is not None:
             env_file.remove(self._plan.env_file, self._token)
+        if self._orders is not None:
+            self._orders.close()
         if self._children:
             await self._announce()
         running = [child for child in self._children if not child.ended]
         for child in running:
-            child.send(signal.SIGTERM)
+            # A worker takes SIGTERM for a notice, which would matter if it missed the announcement.
+            worker = isinstance(child.component, Worker)
+            child.send(signal.SIGINT if worker else signal.SIGTERM)
         gone = asyncio.create_task(_all_ended(running))
         again = asyncio.create_task(self._signals.get())
         events: set[asyncio.Task[None] | asyncio.Task[str]] = {gone, again}
@@ -205,6 +245,16 @@ class _Service:
     def _say(self, sentence: str) -> None:
         elapsed_s = time.monotonic() - self._started_s
         print(f"{elapsed_s:7.1f} s  {sentence}", file=sys.stderr, flush=True)
+
+
+async def _caught(reviving: Coroutine[None, None, str]) -> str | control.ControlError:
+    """A task of a group must not raise: that would end the group."""
+    try:
+        return await reviving
+    except control.ControlError as error:
+        return error
+    except OSError as error:
+        return control.ControlError(f"cannot start a worker: {error}")
 
 
 async def _all_ended(children: list[Child]) -> None:

@@ -5,6 +5,7 @@
 import importlib.metadata
 import ipaddress
 import os
+import secrets
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -13,10 +14,12 @@ from functools import partial
 from pathlib import Path
 
 from pathways_emulator import address as addresses
-from pathways_emulator import env_file, reading
+from pathways_emulator import control, env_file, reading, settings
 from pathways_emulator.address import Address
 from pathways_emulator.reading import Reader
+from pathways_emulator.settings import OnNotice
 from pathways_slurm import topology
+from pathways_slurm.runtime_files import ORDERS_VARIABLE, REPORT_VARIABLE
 from pathways_slurm.topology import Topology, TopologyError
 
 _RM_PORT = 29001
@@ -25,8 +28,12 @@ _WORKER_PORT = 29001
 _MAX_SLICES = 254
 _MAX_HOSTS = 254
 
-# Would make the proxy a client of itself, or describe another slice to a worker.
-_NOT_INHERITED = ("TPU_", "MEGASCALE_", "JAX_PLATFORMS", "JAX_BACKEND_TARGET", "IFRT_PROXY_")
+# Would make the proxy a client of itself, describe another slice to a worker, or have files of
+# another service written.
+_NOT_INHERITED = (
+    *("TPU_", "MEGASCALE_", "JAX_PLATFORMS", "JAX_BACKEND_TARGET", "IFRT_PROXY_"),
+    *(REPORT_VARIABLE, ORDERS_VARIABLE, control.VARIABLE),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,17 @@ class Worker(Component):
 
 
 @dataclass(frozen=True, slots=True)
+class _Options:
+    topology: Topology
+    slices: int
+    network: str
+    port: int
+    env_file: Path | None
+    on_notice: OnNotice
+    notice_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """All processes of a service.
 
@@ -63,6 +81,11 @@ class Plan:
         slices: How many.
         variables: What a JAX process needs to use the service.
         env_file: Where these are written, if anywhere; absolute.
+        on_notice: What the proxy does for a slice that is about to go.
+        directory: For files of this run; not there yet, and nobody else's.
+        scratch: Directory in it where the proxy saves what is on such a slice; not there yet.
+        report_file: In it, written by the resource manager.
+        control_socket: In it, where orders are taken.
     """
 
     topology: Topology
@@ -72,6 +95,11 @@ class Plan:
     workers: tuple[Worker, ...]
     variables: Mapping[str, str]
     env_file: Path | None
+    on_notice: OnNotice
+    directory: Path
+    scratch: Path
+    report_file: Path
+    control_socket: Path
 
 
 def make(
@@ -80,7 +108,8 @@ def make(
     """A plan from the options' texts.
 
     Args:
-        options: By name without dashes: slices, slice-shape, tpu-type, port, network, env-file.
+        options: By name without dashes: slices, slice-shape, tpu-type, port, network, env-file,
+            on-notice, notice-seconds.
         environment: Of this process, which the others inherit in part.
         faults: Appended to; what is wrong, taken ports included.
 
@@ -95,6 +124,8 @@ def make(
     port = reader.required("port", reading.port, 0, "for example --port 29000")
     base = reader.required("network", _network, "", "for example --network 127.0.0.0/16")
     target = reader.optional("env-file", _env_file, None)
+    on_notice = reader.optional("on-notice", settings.on_notice, settings.DEFAULT_ON_NOTICE)
+    notice_s = reader.optional("notice-seconds", reading.seconds_or_zero, settings.DEFAULT_NOTICE_S)
     parsed: Topology | None = None
     if shape and tpu_type:
         try:
@@ -107,7 +138,8 @@ def make(
         reader.fault("port", f"{port} is the resource manager's; choose another")
     if faults or parsed is None:
         return None
-    plan = _assemble(parsed, slices, base, port, environment, target)
+    chosen = _Options(parsed, slices, base, port, target, on_notice, notice_s)
+    plan = _assemble(chosen, environment)
     for component in (plan.manager, plan.proxy, *plan.workers):
         try:
             addresses.require_free(component.address)
@@ -122,17 +154,17 @@ def make(
     return None if faults else plan
 
 
-def _assemble(
-    parsed: Topology,
-    slices: int,
-    base: str,
-    port: int,
-    environment: Mapping[str, str],
-    target: Path | None,
-) -> Plan:
-    service = f"{base}.0.1"
-    scratch = f"--gcs_scratch_location={tempfile.gettempdir()}"
-    manager_at, proxy_at = Address(service, _RM_PORT), Address(service, port)
+def _assemble(chosen: _Options, environment: Mapping[str, str]) -> Plan:
+    parsed, slices = chosen.topology, chosen.slices
+    service = f"{chosen.network}.0.1"
+    # With a secret in its name, so that nobody can be there first.
+    directory = Path(
+        tempfile.gettempdir(), f"pathways-emulator-{os.getpid()}-{secrets.token_hex(8)}"
+    )
+    scratch, report = directory / "scratch", directory / "report.json"
+    control_socket = directory / "control.sock"
+    scratch_flag = f"--gcs_scratch_location={scratch}"
+    manager_at, proxy_at = Address(service, _RM_PORT), Address(service, chosen.port)
     inherited = {
         name: text for name, text in environment.items() if not name.startswith(_NOT_INHERITED)
     }
@@ -146,31 +178,32 @@ def _assemble(
             "--node_type=resource_manager",
             f"--instance_type={parsed.instance_type}",
             f"--instance_count={slices}",
-            scratch,
+            scratch_flag,
         ),
-        at_service,
+        at_service | {REPORT_VARIABLE: str(report)},
         manager_at,
     )
     proxy = Component(
         "proxy",
         (
             *(sys.executable, "-m", "pathways_emulator.proxy_server"),
-            f"--server_port={port}",
+            f"--server_port={chosen.port}",
             f"--resource_manager_address={manager_at}",
             f"--num_elastic_instances={slices}",
-            scratch,
+            scratch_flag,
         ),
-        at_service,
+        at_service | {settings.ON_NOTICE_VARIABLE: chosen.on_notice},
         proxy_at,
     )
     worker_argv = (
         *server,
         f"--server_port={_WORKER_PORT}",
         f"--resource_manager_address={manager_at}",
-        scratch,
+        scratch_flag,
     )
+    at_worker = inherited | {settings.NOTICE_VARIABLE: f"{chosen.notice_s:g}"}
     workers = tuple(
-        _worker(parsed, slices, base, index, host, worker_argv, inherited)
+        _worker(parsed, slices, chosen.network, index, host, worker_argv, at_worker)
         for index in range(slices)
         for host in range(parsed.hosts)
     )
@@ -188,8 +221,23 @@ def _assemble(
         "PATHWAYS_SLICE_SHAPE": parsed.shape,
         "PATHWAYS_MAX_SLICES": str(slices),
         "PATHWAYS_RM_ADDRESS": str(manager_at),
+        # And what a service has not: its slices are its scheduler's to revive.
+        control.VARIABLE: str(control_socket),
     }
-    return Plan(parsed, slices, manager, proxy, workers, variables, target)
+    return Plan(
+        topology=parsed,
+        slices=slices,
+        manager=manager,
+        proxy=proxy,
+        workers=workers,
+        variables=variables,
+        env_file=chosen.env_file,
+        on_notice=chosen.on_notice,
+        directory=directory,
+        scratch=scratch,
+        report_file=report,
+        control_socket=control_socket,
+    )
 
 
 def _worker(

@@ -4,7 +4,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +22,7 @@ DEFAULT_NOTICE_S = 25.0
 
 type OnNotice = Literal["suspend", "forward"]
 _ON_NOTICE: tuple[OnNotice, ...] = ("suspend", "forward")
+DEFAULT_ON_NOTICE: OnNotice = "suspend"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,17 @@ def read(environment: Mapping[str, str], faults: list[str]) -> Settings:
             "PATHWAYS_HEARTBEAT_TIMEOUT_S", reading.seconds, DEFAULT_HEARTBEAT_TIMEOUT_S
         ),
         lease_s=reader.optional("PATHWAYS_LEASE_S", reading.seconds, DEFAULT_LEASE_S),
-        on_notice=reader.optional(
-            ON_NOTICE_VARIABLE, partial(reading.choice, valid=_ON_NOTICE), _ON_NOTICE[0]
-        ),
+        on_notice=reader.optional(ON_NOTICE_VARIABLE, on_notice, DEFAULT_ON_NOTICE),
         notice_s=reader.optional(NOTICE_VARIABLE, reading.seconds_or_zero, DEFAULT_NOTICE_S),
         report_file=reader.optional(runtime_files.REPORT_VARIABLE, reading.file_to_write, None),
         orders_file=reader.optional(runtime_files.ORDERS_VARIABLE, reading.file_to_write, None),
     )
+
+
+def on_notice(text: str) -> OnNotice:
+    """What the proxy does for a slice that is about to go.
+
+    Raises:
+        ValueError: Not a word for it.
+    """
+    return reading.choice(text, _ON_NOTICE)

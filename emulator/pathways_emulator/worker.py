@@ -13,11 +13,11 @@ import os
 import signal
 import socket
 import uuid
-from enum import IntEnum
 
 from pathways_emulator import address as addresses
 from pathways_emulator import process_identity
 from pathways_emulator.address import Address
+from pathways_emulator.exit_codes import ExitCode
 from pathways_emulator.flags import WorkerFlags
 from pathways_emulator.join import Ending, Join, LeaseExpired, Stopped
 from pathways_emulator.registration import Registration, StopKind
@@ -34,23 +34,6 @@ _FOLLOW_AFTER_S = 0.5
 # A client that connects and then does nothing does not keep its connection for ever.
 _PROBE_TIMEOUT_S = 5.0
 _BACKLOG = 128
-
-
-class ExitCode(IntEnum):
-    """What a worker's exit code says. Flags or environment that are wrong are 2, as everywhere."""
-
-    ENDED = 0
-    """SIGTERM, SIGINT, the service is ending, or nothing on the slice is needed any more: after a
-    SIGTERM its data is saved, or the time until its death has passed."""
-    CANNOT_LISTEN = 1
-    """The port is taken, or the address is not this machine's."""
-    REFUSED = 3
-    """The resource manager refused the registration; the same one would be refused again."""
-    STOPPED = 4
-    """The resource manager said to stop: replaced by a newer incarnation, or another host of the
-    slice ended."""
-    LEASE_EXPIRED = 5
-    """No contact with the resource manager for PATHWAYS_LEASE_S."""
 
 
 _EXIT_CODES = {

@@ -13,7 +13,7 @@ import pytest
 from tests.emulator.control.processes import NETWORK, PATIENCE_S, RM, WORKER_PORT, Cluster
 
 from pathways_emulator import membership_client
-from pathways_emulator.worker import ExitCode
+from pathways_emulator.exit_codes import ExitCode
 
 # Far below the heartbeat timeout of 10 s: the broken stream must have told.
 AT_ONCE_S = 5.0

@@ -20,8 +20,8 @@ from tests.emulator.control.processes import (
 )
 
 from pathways_emulator import membership_client
+from pathways_emulator.exit_codes import ExitCode
 from pathways_emulator.membership import SliceMember
-from pathways_emulator.worker import ExitCode
 from pathways_slurm.runtime_files import Orders, Report, SliceOrder
 
 # Far below the notices' time: something else must have ended the worker.

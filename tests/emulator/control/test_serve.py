@@ -97,7 +97,7 @@ def test_a_jax_program_sees_the_slices_and_the_loss_of_one(
         status = membership_client.status(RM, PATIENCE_S)
         (victim,) = [h.pid for h in status.hosts if (h.slice_index, h.host_index) == (1, 0)]
         os.kill(victim, signal.SIGKILL)
-        served.wait_for(rf"slice 1 lost: its host 0 \(pid {victim}\) was ended by SIGKILL")
+        served.wait_for(rf"the worker of slice 1 host 0 \(pid {victim}\) was ended by SIGKILL")
         assert answer(client, "?\n") == "[0]"
 
     assert served.running

@@ -26,6 +26,10 @@ def modules_after(code: str) -> set[str]:
         "from pathways_emulator import cli; cli.main(['--help'])",
         "from pathways_emulator import cli; cli.main(['serve', '--help'])",
         "from pathways_emulator import cli; cli.main(['serve', '--slices', 'x'])",
+        *(
+            f"from pathways_emulator import cli; cli.main(['{command}', '--help'])"
+            for command in ("status", "kill", "stop", "notice", "revive")
+        ),
         "import sys; sys.argv[1:] = ['--help']; from pathways_emulator.server import main; main()",
         "import sys; sys.argv[1:] = ['--bad']; from pathways_emulator.server import main; main()",
         "import sys; sys.argv[1:] = []; from pathways_emulator.proxy_server import main; main()",
@@ -35,6 +39,8 @@ def test_help_and_faults_load_neither_jax_nor_grpc(code: str) -> None:
     assert not modules_after(code) & set(HEAVY)
 
 
-@pytest.mark.parametrize("module", ["resource_manager", "worker", "membership_client", "serve"])
+@pytest.mark.parametrize(
+    "module", ["resource_manager", "worker", "membership_client", "serve", "commands"]
+)
 def test_only_the_proxy_loads_jax(module: str) -> None:
     assert not modules_after(f"import pathways_emulator.{module}") & {"jax", "jaxlib", "numpy"}

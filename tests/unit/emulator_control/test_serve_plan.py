@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pathways_emulator import env_file, flags, serve_plan, worker_environment
+from pathways_emulator import env_file, flags, serve_plan, settings, worker_environment
 from pathways_emulator.address import Address
 from pathways_slurm import cluster_env
 
@@ -68,7 +68,41 @@ def test_the_variables_of_a_program() -> None:
         "PATHWAYS_SLICE_SHAPE": "2x4",
         "PATHWAYS_MAX_SLICES": "2",
         "PATHWAYS_RM_ADDRESS": "127.62.0.1:29001",
+        "PATHWAYS_CONTROL_SOCKET": str(plan.control_socket),
     }
+
+
+def test_each_component_gets_what_notices_need() -> None:
+    plan = serve_plan.make({**GOOD, "on-notice": "forward", "notice-seconds": "2.5"}, {}, [])
+    assert plan is not None
+    assert plan.on_notice == "forward"
+    faults: list[str] = []
+    assert plan.manager.environment["PATHWAYS_REPORT_FILE"] == str(plan.report_file)
+    assert settings.read(plan.proxy.environment, faults).on_notice == "forward"
+    for worker in plan.workers:
+        assert settings.read(worker.environment, faults).notice_s == 2.5
+    assert not faults
+
+
+def test_by_default_a_slice_under_notice_is_suspended_within_25_seconds() -> None:
+    plan = serve_plan.make(GOOD, {}, [])
+    assert plan is not None
+    assert plan.on_notice == "suspend"
+    faults: list[str] = []
+    assert settings.read(plan.proxy.environment, faults).on_notice == "suspend"
+    assert settings.read(plan.workers[0].environment, faults).notice_s == 25.0
+    assert not faults
+
+
+def test_the_files_of_a_run_are_in_a_directory_of_its_own() -> None:
+    first, second = serve_plan.make(GOOD, {}, []), serve_plan.make(GOOD, {}, [])
+    assert first is not None
+    assert second is not None
+    assert first.directory != second.directory
+    for path in (first.scratch, first.report_file, first.control_socket):
+        assert path.parent == first.directory
+    for component in (first.manager, first.proxy, *first.workers):
+        assert f"--gcs_scratch_location={first.scratch}" in component.argv
 
 
 def test_what_reads_a_cluster_env_reads_the_env_file(tmp_path: Path) -> None:
@@ -77,7 +111,10 @@ def test_what_reads_a_cluster_env_reads_the_env_file(tmp_path: Path) -> None:
     path = tmp_path / "emulator.env"
     env_file.write(path, plan.variables, "process 1 token")
     found = cluster_env.read(path)
-    assert found.variables() == plan.variables
+    # Of what a service's file has not, nothing is in the way.
+    ours = {"PATHWAYS_CONTROL_SOCKET"}
+    assert found.variables() == {k: v for k, v in plan.variables.items() if k not in ours}
+    assert env_file.read(path) == plan.variables
 
 
 def test_stale_variables_are_not_inherited() -> None:
@@ -86,6 +123,9 @@ def test_stale_variables_are_not_inherited() -> None:
         "JAX_BACKEND_TARGET": "grpc://elsewhere:1",
         "MEGASCALE_PORT": "1",
         "TPU_NAME": "old",
+        "PATHWAYS_REPORT_FILE": "/of/another/report.json",
+        "PATHWAYS_ORDERS_FILE": "/of/another/orders.json",
+        "PATHWAYS_CONTROL_SOCKET": "/of/another/control.sock",
         "HOME": "/home/me",
         "PATHWAYS_LEASE_S": "3",
     }
@@ -97,6 +137,7 @@ def test_stale_variables_are_not_inherited() -> None:
         assert values.get("PATHWAYS_LEASE_S") == "3"
         assert not values.keys() & {"JAX_PLATFORMS", "JAX_BACKEND_TARGET", "TPU_NAME"}
         assert "MEGASCALE_PORT" not in values
+        assert not [name for name, value in values.items() if value.startswith("/of/another/")]
 
 
 def test_all_faults_come_at_once(tmp_path: Path) -> None:
@@ -106,12 +147,16 @@ def test_all_faults_come_at_once(tmp_path: Path) -> None:
         port="70000",
         network="10.0.0.0/16",
         env_file=str(tmp_path / "missing" / "file"),
+        on_notice="ignore",
+        notice_seconds="-1",
     )
     assert [fault.split(":")[0] for fault in faults] == [
         "--slices",
         "--port",
         "--network",
         "--env-file",
+        "--on-notice",
+        "--notice-seconds",
         "--slice-shape",
     ]
 
