@@ -54,14 +54,12 @@ class _Seen:
 
     Attributes:
         namespace: Its PID namespace.
-        is_first: Whether it is the first one in there.
         account: What it says of itself; None if it is another user's.
     """
 
     process: psutil.Process
     parent: int
     namespace: int
-    is_first: bool
     account: "_Account | None"
 
 
@@ -130,7 +128,6 @@ def _look() -> list[_Seen]:
                     process=process,
                     parent=process.ppid(),
                     namespace=Path(f"/proc/{process.pid}/ns/pid").stat().st_ino,
-                    is_first=_is_first(process.pid),
                     account=_account(process) if own else None,
                 )
             )
@@ -148,7 +145,10 @@ def _account(process: psutil.Process) -> _Account:
 
 def _is_first(pid: int) -> bool:
     """Whether the process is the first of a PID namespace directly below this one."""
-    status = Path(f"/proc/{pid}/status").read_text()
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
     pids = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
     return pids.split()[1:] == [str(pid), "1"]
 
@@ -166,7 +166,7 @@ def _member(one: _Seen, directory: Path) -> Member | None:
     if kind == "munged" and f"--socket={directory}/munge/socket" in account.argv:
         return Member(one.process, kind, None)
     if account.environment.get(DIRECTORY_VARIABLE) == str(directory):
-        if one.is_first and account.program == _INIT_PROGRAM:
+        if account.program == _INIT_PROGRAM and _is_first(one.process.pid):
             kind = INIT
         return Member(one.process, kind, account.environment.get(NODE_VARIABLE))
     return None

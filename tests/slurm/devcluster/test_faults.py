@@ -5,7 +5,7 @@
 import pytest
 from slurm.devcluster.cluster import DevCluster
 from slurm.devcluster.machines import MachineError
-from tests.slurm.devcluster.conftest import PATIENCE_S, Jobs, until
+from tests.slurm.devcluster.jobs import PATIENCE_S, Jobs, until
 
 SLEEP = "srun --nodes=2 --ntasks-per-node=1 sleep 600"
 
@@ -59,7 +59,7 @@ def test_a_power_cut_ends_everything_on_one_node_and_nothing_elsewhere(jobs: Job
 
 
 def test_nodes_that_share_a_machine_can_not_be_cut_off(shared: DevCluster) -> None:
-    with pytest.raises(MachineError, match="cpu0 can't be cut off.*--namespaces"):
+    with pytest.raises(MachineError, match=r"cpu0 can't be cut off.*--namespaces"):
         shared.partition("cpu0")
 
 

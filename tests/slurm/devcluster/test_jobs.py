@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from slurm.devcluster.cluster import DevCluster
-from tests.slurm.devcluster.conftest import Jobs, Row, until
+from tests.slurm.devcluster.jobs import Jobs, Row, until
 
 SRUN = "srun --nodes=2 --ntasks-per-node=1"
 

@@ -12,9 +12,9 @@ from slurm.devcluster import lifecycle, members
 from slurm.devcluster.cluster import DevCluster
 from slurm.devcluster.directory import Directory
 from slurm.devcluster.options import Options, OptionsError
-from tests.slurm.devcluster.conftest import ROOT, Jobs, until
+from tests.slurm.devcluster.jobs import Jobs, until
 
-SCRIPTS = ROOT / "slurm/devcluster"
+SCRIPTS = Path(__file__).resolve().parents[3] / "slurm/devcluster"
 # Processes that ignore SIGTERM, and one that has left its session and its parent.
 STUBBORN = (
     "srun --nodes=2 --ntasks-per-node=1 bash -c 'trap : TERM; (setsid sleep 600 &); sleep 600'"
