@@ -42,10 +42,11 @@ async def listen(path: Path, revive: Callable[[int], Awaitable[str]]) -> asyncio
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.closing(writer), contextlib.suppress(OSError, TimeoutError):
-            line = await asyncio.wait_for(reader.readline(), _REQUEST_TIMEOUT_S)
             try:
+                line = await asyncio.wait_for(reader.readline(), _REQUEST_TIMEOUT_S)
                 reply = {"done": await revive(_slice_index(line))}
-            except ControlError as error:
+            # What a line without end raises, too.
+            except (ControlError, ValueError) as error:
                 reply = {"refused": str(error)}
             writer.write(json.dumps(reply).encode() + b"\n")
             await writer.drain()
@@ -91,7 +92,8 @@ def _slice_index(line: bytes) -> int:
         index = json.loads(line)["revive"]
     except (ValueError, KeyError, TypeError):
         index = None
-    if not isinstance(index, int):
+    # A bool is an int, too.
+    if type(index) is not int:
         raise ControlError(f"not a request: {line!r}; expected {{'revive': SLICE}}")
     return index
 
