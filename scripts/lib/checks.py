@@ -13,7 +13,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PYTHON_FOLDERS = (
-    *("supervisor", "emulator", "elastic", "slurm"),
+    *("supervisor", "emulator", "elastic", "enroot", "slurm"),
     *("scripts", "tests", "docs", "benchmarks"),
 )
 _SHELL_FOLDERS = ("scripts", "tests", "enroot", "slurm", ".ci", "docs")

@@ -1,10 +1,14 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
+import os
 from pathlib import Path
 
 import pytest
 from tests.enroot import images
+from tests.enroot.layer import Layer
 from tests.enroot.runner import Enroot
+
+STANDIN = Path(__file__).resolve().parents[1] / "standins" / "enroot"
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +38,31 @@ def container(enroot: Enroot, image: Path) -> str:
     """The name of a container of the small image."""
     enroot.output("create", "--name", "small", image)
     return "small"
+
+
+@pytest.fixture
+def layer(enroot_program: Path, tmp_path: Path) -> Layer:
+    """The container layer, which has done nothing yet."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "enroot").symlink_to(enroot_program.resolve())
+    base = tmp_path / "containers"
+    environment = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        # As on nodes where users have none that they can write to.
+        "HOME": "/nonexistent",
+        "ENROOT_CONFIG_PATH": str(tmp_path / "config"),
+        "PATHWAYS_CONTAINER_DIR": str(base),
+    }
+    return Layer(programs, base, environment)
+
+
+@pytest.fixture
+def registry(enroot_program: Path, layer: Layer, tmp_path: Path) -> Path:
+    """The directory in which the stand-in finds the images of registries."""
+    if enroot_program.resolve() != STANDIN:
+        pytest.skip("needs the stand-in's registry")
+    directory = tmp_path / "registry"
+    directory.mkdir()
+    layer.environment["ENROOT_STANDIN_REGISTRY"] = str(directory)
+    return directory

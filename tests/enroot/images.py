@@ -34,11 +34,21 @@ def build(image: Path, scratch: Path) -> None:
     squash(scratch, image)
 
 
+def unpack(image: Path, folder: Path) -> None:
+    """Takes an image apart into a directory that is not there yet."""
+    subprocess.run(["unsquashfs", "-q", "-n", "-d", folder, image], env=_environment(), check=True)
+
+
 def squash(folder: Path, image: Path) -> None:
     """Makes an image of a directory, all of it root's."""
     subprocess.run(
         ["mksquashfs", folder, image, "-all-root", "-noappend", "-quiet", "-no-progress"],
-        env={**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
+        env=_environment(),
         stdin=subprocess.DEVNULL,
         check=True,
     )
+
+
+def _environment() -> dict[str, str]:
+    # An ordinary user's PATH often lacks the directories of daemons, where some have these.
+    return {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}

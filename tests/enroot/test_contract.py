@@ -204,7 +204,7 @@ class TestEnvironment:
 class TestCommandScript:
     def test_rc_gets_the_arguments(self, enroot: Enroot, image: Path) -> None:
         root = enroot.home / "root"
-        subprocess.run(["unsquashfs", "-q", "-n", "-d", root, image], check=True)
+        images.unpack(image, root)
         (root / "etc/rc").write_text('echo "rc: $*"\n')
         images.squash(root, enroot.home / "with-rc.sqsh")
         enroot.output("create", "--name", "rc", enroot.home / "with-rc.sqsh")

@@ -22,7 +22,7 @@ _SUITES = Path("tests/suites.toml")
 _HANG_FACTOR = 3
 
 _USAGE = """\
-scripts/test.sh [--require SUITE|all]... [--list] [pytest arguments]
+scripts/test.sh [--require SUITE|all]... [--enroot PATH] [--list] [pytest arguments]
 
 Runs every test suite that can run on this machine and says which could not, and why. The first run
 sets up .venv; see CONTRIBUTING.md.
@@ -56,6 +56,12 @@ def main(arguments: Sequence[str]) -> int:
         metavar="SUITE|all",
         help="fail if this suite cannot run, or exceeds its budget (default: none)",
     )
+    parser.add_argument(
+        "--enroot",
+        type=Path,
+        metavar="PATH",
+        help="the enroot that tests run containers with (default: the stand-in for it)",
+    )
     parser.add_argument("--list", action="store_true", help="show the suites and end")
     known, pytest_arguments = parser.parse_known_args(arguments)
     out = report.console()
@@ -68,12 +74,14 @@ def main(arguments: Sequence[str]) -> int:
     if known.list:
         report.print_suites(out, suites)
         return ExitCode.OK
-    results = _run(chosen, out)
+    # Not among the arguments for pytest, which would narrow what is run.
+    settings = () if known.enroot is None else (f"--enroot={known.enroot.absolute()}",)
+    results = _run(chosen, settings, out)
     report.print_results(out, results)
     return exit_code(results)
 
 
-def _run(chosen: selection.Selection, out: Console) -> list[Result]:
+def _run(chosen: selection.Selection, settings: Sequence[str], out: Console) -> list[Result]:
     results: list[Result] = []
     for selected in chosen.suites:
         suite, required = selected.suite, selected.required
@@ -90,7 +98,7 @@ def _run(chosen: selection.Selection, out: Console) -> list[Result]:
         else:
             out.print(Rule(f"{suite.name}: {suite.about} (budget {minutes(suite.budget_s)})"))
             try:
-                ended = _run_one(selected, chosen.options)
+                ended = _run_one(selected, (*settings, *chosen.options))
             except ordinary.UserError as error:
                 counts = Counts(failed=1)
                 results.append(

@@ -6,8 +6,12 @@ import errno
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[3]
 
 # Far from the networks that services and tests use.
 _PROBE_ADDRESS = "127.203.0.113"
@@ -15,6 +19,10 @@ _PROBE_ADDRESS = "127.203.0.113"
 # What a Slurm on one machine consists of, and the Debian packages that have it.
 _SLURM_PROGRAMS = ("slurmctld", "slurmd", "sbatch", "munged")
 _SLURM_PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+
+# What makes small container images, and takes them apart again.
+_IMAGE_PROGRAMS = ("busybox", "mksquashfs", "unsquashfs")
+_IMAGE_PACKAGES = ("busybox-static", "squashfs-tools")
 
 # An ordinary user's PATH often lacks the directories of daemons.
 _DAEMON_DIRECTORIES = ("/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -44,13 +52,58 @@ def loopback_networks() -> str | None:
 
 def slurm() -> str | None:
     """The programs of a Slurm cluster."""
+    return _missing(_SLURM_PROGRAMS, _SLURM_PACKAGES)
+
+
+def container_images() -> str | None:
+    """The programs that make container images."""
+    return _missing(_IMAGE_PROGRAMS, _IMAGE_PACKAGES)
+
+
+def user_namespaces() -> str | None:
+    """Namespaces without privileges, in which containers run."""
+    try:
+        done = subprocess.run(
+            ["unshare", "--user", "--mount", "--map-current-user", "true"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError as error:
+        return f"needs unshare (Debian's util-linux): {error.strerror}"
+    if done.returncode != 0:
+        return (
+            f"needs user namespaces ({done.stderr.strip()}); allow them: sysctl "
+            "user.max_user_namespaces, kernel.unprivileged_userns_clone, "
+            "kernel.apparmor_restrict_unprivileged_userns"
+        )
+    return None
+
+
+def node_namespaces() -> str | None:
+    """Nodes of a devcluster that are machines of their own, which takes root."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "slurm.devcluster.privileges"],
+        env={**os.environ, "PYTHONPATH": str(_ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    said = "; ".join(done.stdout.splitlines())
+    return None if done.returncode == 0 else f"needs namespaces: {said}"
+
+
+def _missing(programs: Iterable[str], packages: Iterable[str]) -> str | None:
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), *_DAEMON_DIRECTORIES])
-    missing = [name for name in _SLURM_PROGRAMS if shutil.which(name, path=path) is None]
+    missing = [name for name in programs if shutil.which(name, path=path) is None]
     if not missing:
         return None
     return (
         f"needs {', '.join(missing)}; as root: "
-        f"apt-get install --no-install-recommends {' '.join(_SLURM_PACKAGES)}"
+        f"apt-get install --no-install-recommends {' '.join(packages)}"
     )
 
 
@@ -58,10 +111,17 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "linux": linux,
     "loopback-networks": loopback_networks,
     "slurm": slurm,
+    "container-images": container_images,
+    "user-namespaces": user_namespaces,
+    "node-namespaces": node_namespaces,
 }
 
 # Need → the Debian packages that meet it.
-PACKAGES: dict[str, tuple[str, ...]] = {"slurm": _SLURM_PACKAGES}
+PACKAGES: dict[str, tuple[str, ...]] = {
+    "slurm": _SLURM_PACKAGES,
+    "container-images": _IMAGE_PACKAGES,
+    "node-namespaces": ("iproute2",),
+}
 
 
 def lacking(needs: Iterable[str]) -> str | None:

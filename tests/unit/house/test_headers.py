@@ -7,7 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = (
-    *("supervisor", "emulator", "elastic", "slurm"),
+    *("supervisor", "emulator", "elastic", "enroot", "slurm"),
     *("scripts", "tests", "docs", "benchmarks", ".ci"),
 )
 LINES = (
