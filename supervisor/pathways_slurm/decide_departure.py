@@ -5,7 +5,7 @@
 import math
 from dataclasses import replace
 
-from pathways_slurm.model import Departure, Rules, SliceMemory
+from pathways_slurm.model import Departure, SliceMemory
 from pathways_slurm.runtime_files import SliceReport
 
 LEFT_BY_PROGRAMS = "its programs have left it"
@@ -43,8 +43,8 @@ def words_while_it_goes(going: Departure, now: float) -> str:
     return f"goes within {left_s} s: {going.reason}"
 
 
-def words_once_it_went(rules: Rules, gone: Departure) -> str:
+def words_once_it_went(gone: Departure) -> str:
     """What became of the run."""
-    if not gone.released:
-        return f"went after notice ({gone.reason})"
-    return f"suspended: {gone.released}" if rules.suspends else f"went: {gone.released}"
+    if gone.released:
+        return f"went after notice: {gone.released}"
+    return f"went after notice ({gone.reason})"

@@ -59,7 +59,7 @@ def tell(
 def give_back(index: int, asked: MaintenanceMemory) -> tuple[str, tuple[Action, ...]]:
     """What a user reads of a slice that is down for maintenance, and what to do with its nodes."""
     words = f"down for maintenance{_why(asked.request)}; it starts again once the request is "
-    words += f"withdrawn (pathways-slurm maintenance {index} --done)"
+    words += f"withdrawn (pathways-slurm maintenance --done {index})"
     if not asked.nodes:
         return words, ()
     freed = asked.freed or "its nodes are given back"

@@ -23,6 +23,9 @@ from pathways_slurm.streak import NOT_ONCE
 
 # A run that the resource manager says is over ends by itself, sooner than this, or hangs.
 _OVER_S = 5.0
+# The resource manager says of a run that has ended whether it was released; it may be a bit slower
+# than the scheduler.
+_REPORT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ def decide_slice(
     known, orders = tell(rules, index, task, known, now)
     verdict = _judge(rules, index, view, task, known, now)
     after = _remember(memory, known, verdict, now)
-    notes = notes_of(index, memory, known, after, task, now)
+    notes = notes_of(index, memory, known, after, task, _cause(view, task) or after.reason, now)
     return SliceDecision(after, (*orders, *verdict.actions), notes)
 
 
@@ -103,11 +106,20 @@ def _learn(
         present = replace(present, doubt=NOT_ONCE, back_since=0.0)
     acknowledged = task.incarnation in view.acknowledged
     departure = departure_of(present, view.report, acknowledged, now)
-    doubted = task.state is TaskState.RUNNING and memory.was_ready == task.incarnation
-    doubted = doubted and (bool(view.silent) or _is_over(view, task))
+    doubted = memory.was_ready == task.incarnation and _is_doubtful(view, task)
     doubt = present.doubt.extended(now, rules.longest_gap_s) if doubted else NOT_ONCE
     present = replace(present, departure=departure, doubt=doubt)
     return remember_request(present, view.maintenance)
+
+
+def _is_doubtful(view: SliceView, task: Task) -> bool:
+    """Scheduler, hosts and resource manager do not agree on what becomes of it."""
+    if task.state is TaskState.RUNNING:
+        return bool(view.silent) or _is_over(view, task)
+    report = view.report
+    if report is None or report.incarnation != task.incarnation:
+        return False
+    return task.state.ended and report.alive
 
 
 def _is_over(view: SliceView, task: Task) -> bool:
@@ -127,13 +139,13 @@ def _judge(
             words = "requeued; the time that it has to wait is being lifted"
             return _Verdict(SliceState.PENDING, words, (Release(task.id, index),))
         case TaskState.PENDING | TaskState.CONFIGURING:
-            return _Verdict(SliceState.PENDING, _words_while_pending(rules, task, memory))
+            return _Verdict(SliceState.PENDING, _words_while_pending(task, memory))
         case TaskState.HELD:
             return _judge_held(rules, index, task, memory, now)
         case TaskState.RUNNING:
             return _judge_running(rules, index, view, task, memory, now)
         case TaskState.COMPLETING:
-            words = task.reason or "its processes are ending"
+            words = _cause(view, task) or "its processes are ending"
             return _Verdict(
                 SliceState.ENDING,
                 words_while_it_goes(memory.going, now) if memory.going else words,
@@ -147,10 +159,10 @@ def _judge(
                 SliceState.UNKNOWN, task.reason or "the scheduler reports a state not known here"
             )
         case _:
-            return _judge_ended(rules, index, task, memory, now)
+            return _judge_ended(rules, index, view, task, memory, now)
 
 
-def _words_while_pending(rules: Rules, task: Task, memory: SliceMemory) -> str:
+def _words_while_pending(task: Task, memory: SliceMemory) -> str:
     configuring = task.state is TaskState.CONFIGURING
     words = task.reason or ("its nodes are being started" if configuring else "waits for nodes")
     if memory.maintenance is not None:
@@ -158,7 +170,7 @@ def _words_while_pending(rules: Rules, task: Task, memory: SliceMemory) -> str:
     gone = memory.departure
     if gone is None or not gone.released:
         return words
-    return f"{words_once_it_went(rules, gone)}; {words}"
+    return f"{words_once_it_went(gone)}; {words}"
 
 
 def _judge_running(
@@ -203,7 +215,22 @@ def _words_of_silence(task: Task, silent: tuple[int, ...], memory: SliceMemory) 
     return f"{_hosts(task, silent)} {have} been silent for {memory.doubt.lasted_s:.0f} s"
 
 
-def _judge_ended(rules: Rules, index: int, task: Task, memory: SliceMemory, now: float) -> _Verdict:
+def _cause(view: SliceView, task: Task) -> str:
+    """Of a run's end, as far as it is known.
+
+    The scheduler knows which process ended first and how; that it ended because another host was
+    silent is what the resource manager knows.
+    """
+    if not task.reason or view.report is None or not _is_over(view, task):
+        return task.reason
+    return f"{task.reason} (resource manager: {view.report.reason})"
+
+
+def _judge_ended(
+    rules: Rules, index: int, view: SliceView, task: Task, memory: SliceMemory, now: float
+) -> _Verdict:
+    if memory.going and memory.doubt.looks and memory.doubt.lasted_s < _REPORT_S:
+        return _Verdict(SliceState.ENDING, "its processes have ended")
     if memory.maintenance is not None:
         words, actions = give_back(index, memory.maintenance)
         return _Verdict(SliceState.MAINTENANCE, words, actions)
@@ -211,7 +238,7 @@ def _judge_ended(rules: Rules, index: int, task: Task, memory: SliceMemory, now:
         # Ordered once it is over, and again as long as the order has not got through.
         words, order = "its maintenance is over; requeued", (Requeue(task.id, index),)
         return _Verdict(SliceState.PENDING, words, order, ordered=task.incarnation)
-    cause = task.reason or task.state.value
+    cause = _cause(view, task) or task.state.value
     return _start_over(rules, index, task, memory, now, cause)
 
 
@@ -221,7 +248,7 @@ def _start_over(
     """Another run of the slice; one that still runs is ended first."""
     requeue = (Requeue(task.id, index),)
     if memory.going is not None:
-        words = f"{words_once_it_went(rules, memory.going)}; requeued"
+        words = f"{words_once_it_went(memory.going)}; requeued"
         return _Verdict(SliceState.PENDING, words, requeue)
     if task.preempted or task.state is TaskState.PREEMPTED:
         return _Verdict(SliceState.PENDING, "preempted; requeued", requeue)

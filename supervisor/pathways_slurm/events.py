@@ -66,7 +66,8 @@ class Reason(StrEnum):
     )
     SliceGone = (
         "SliceGone",
-        "The slice has gone after notice, and nothing on it was needed any more: that is no loss.",
+        "The slice has gone after notice, released by who used it; the message says what became of "
+        "its data.",
     )
     SliceLost = "SliceLost", "The slice was ready, and its run is over."
     SliceRequeued = "SliceRequeued", "The slice is started again, on nodes that may be others."

@@ -41,8 +41,6 @@ class Rules:
         start_timeout_s: Time to become ready for the first time; None for any.
         heartbeat_timeout_s: Silence after which a slice is lost.
         notice_s: Time from a notice to the end of a slice's processes.
-        suspends: The runtime itself saves the data of a slice that goes; otherwise that is left to
-            programs.
     """
 
     min_slices: int
@@ -54,7 +52,6 @@ class Rules:
     start_timeout_s: float | None = None
     heartbeat_timeout_s: float = 10.0
     notice_s: float = 25.0
-    suspends: bool = True
 
     @property
     def longest_gap_s(self) -> float:
@@ -141,8 +138,8 @@ class Departure:
         reason: Who said so, for people.
         deadline: Unix time at which its processes will be killed.
         acknowledged: Programs no longer use it.
-        released: Why nothing on it is needed any more, so that its end is no loss; "" if something
-            is, or may be.
+        released: Why whoever used it waits for nothing on it any more, such as that its data is
+            saved; "" while somebody may.
     """
 
     incarnation: int

@@ -23,7 +23,13 @@ _ENTERED = {
 
 
 def notes_of(
-    index: int, before: SliceMemory, known: SliceMemory, after: SliceMemory, task: Task, now: float
+    index: int,
+    before: SliceMemory,
+    known: SliceMemory,
+    after: SliceMemory,
+    task: Task,
+    cause: str,
+    now: float,
 ) -> tuple[Note, ...]:
     """The events that lead from one memory of a slice to the next.
 
@@ -33,12 +39,13 @@ def notes_of(
         known: With what was seen now.
         after: With what was concluded from it.
         task: The slice's newest one.
+        cause: Of the end of its run, if that is over.
         now: Unix time in seconds.
     """
     subject = f"slice {index}"
     sentences = (
         *_of_departure(subject, before, after, now),
-        *_of_the_end(subject, before, known, after, task),
+        *_of_the_end(subject, before, known, after, cause),
         *_of_the_state(subject, before, after, task, now),
     )
     return tuple(Note(reason, words, subject) for reason, words in sentences)
@@ -58,13 +65,12 @@ def _of_departure(
 
 
 def _of_the_end(
-    subject: str, before: SliceMemory, known: SliceMemory, after: SliceMemory, task: Task
+    subject: str, before: SliceMemory, known: SliceMemory, after: SliceMemory, cause: str
 ) -> Iterator[tuple[Reason, str]]:
     renewed = after.incarnation != before.incarnation
     if before.up and (renewed or not after.up):
         gone = known.departure
         after_notice = gone is not None and gone.incarnation == before.incarnation
-        cause = task.reason or after.reason
         if renewed and after.state in (SliceState.READY, SliceState.STARTING):
             cause = "it was restarted between two looks"
         if gone and after_notice and gone.released:

@@ -142,7 +142,6 @@ def _start(settings: Settings, record: RunRecord, scheduler: Scheduler, node: No
         start_timeout_s=settings.start_timeout_s,
         heartbeat_timeout_s=settings.heartbeat_timeout_s,
         notice_s=settings.notice_s,
-        suspends=settings.on_notice == "suspend",
     )
     paths, host = settings.paths, node.address
     endpoints = {

@@ -72,13 +72,13 @@ def test_a_slice_whose_data_is_saved_is_suspended_and_comes_back_free_of_budget(
     assert plan.notes[0].message == (
         "slice 1 went after notice (host 0 got SIGTERM): its data is saved"
     )
-    assert world.memory.slice(1).reason == "suspended: its data is saved; requeued"
+    assert world.memory.slice(1).reason == "went after notice: its data is saved; requeued"
     assert world.announced is not None
     assert world.announced.going == ()
     waiting = replace(running(1, 2), state=TaskState.PENDING, nodes=())
     world.look(replace(view, tasks=(running(0), waiting, running(2)), silent=all_answer([0, 2])))
     assert world.memory.slice(1).state is SliceState.PENDING
-    assert world.memory.slice(1).reason == "suspended: its data is saved; waits for nodes"
+    assert world.memory.slice(1).reason == "went after notice: its data is saved; waits for nodes"
     back = replace(
         view,
         tasks=(running(0), running(1, 2), running(2)),
@@ -103,7 +103,8 @@ def test_a_slice_that_goes_without_its_data_is_lost_and_still_costs_no_budget(
     assert plan.actions == (Requeue("7_1", 1),)
     assert reasons(plan) == [Reason.SliceLost, Reason.SlicePending]
     assert plan.notes[0].message == (
-        "slice 1 lost after notice (host 0 got SIGTERM): host 0 ended by signal 9"
+        "slice 1 lost after notice (host 0 got SIGTERM): host 0 ended by signal 9 (resource "
+        "manager: host 0 ended: connection closed)"
     )
     assert "went after notice (host 0 got SIGTERM); requeued" in plan.notes[1].message
 
@@ -114,6 +115,27 @@ def test_notice_and_end_between_two_looks_are_no_loss_either() -> None:
     assert plan.actions == (Requeue("7_1", 1),)
     assert reasons(plan) == [Reason.SliceGone, Reason.SlicePending]
     assert not world.memory.slice(1).failures
+
+
+def test_whether_a_run_that_has_ended_was_released_is_waited_for() -> None:
+    world = World()
+    view = _given_notice(world)
+    deadline = world.now + 24.0
+    tasks = (running(0), ended(1, TaskState.COMPLETED), running(2))
+    behind = replace(view, tasks=tasks, silent=all_answer([0, 2]))
+    plan = world.look(behind, 0.2)
+    assert (plan.actions, plan.notes) == ((), ())
+    assert reasons(world.look(_gone(view, deadline), 0.2))[0] is Reason.SliceGone
+
+
+def test_a_resource_manager_that_does_not_say_it_is_not_waited_for_long() -> None:
+    world = World()
+    view = _given_notice(world)
+    tasks = (running(0), ended(1, TaskState.COMPLETED), running(2))
+    behind = replace(view, tasks=tasks, silent=all_answer([0, 2]))
+    plans = [world.look(behind, 0.5) for _ in range(5)]
+    assert [len(plan.actions) for plan in plans] == [0, 0, 0, 0, 1]
+    assert reasons(plans[-1])[0] is Reason.SliceLost
 
 
 def test_a_slice_that_was_requeued_by_its_scheduler_meanwhile_went_after_notice() -> None:
@@ -129,7 +151,7 @@ def test_a_slice_that_was_requeued_by_its_scheduler_meanwhile_went_after_notice(
 
 
 def test_a_slice_is_released_once_its_programs_have_left_it() -> None:
-    world = World(replace(RULES, suspends=False))
+    world = World()
     view = _given_notice(world)
     assert world.orders == Orders()
     world.acknowledged = frozenset({(1, 1), (0, 1), (2, 7)})
@@ -141,7 +163,7 @@ def test_a_slice_is_released_once_its_programs_have_left_it() -> None:
     told = report(noticed(1, world.now, alive=False, released=True, reason=left.reason))
     plan = world.look(replace(_gone(view, world.now), report=told))
     assert plan.actions == (Requeue("7_1", 1),)
-    assert world.memory.slice(1).reason == "went: its programs have left it; requeued"
+    assert world.memory.slice(1).reason == "went after notice: its programs have left it; requeued"
     assert world.orders == Orders()
     assert world.acknowledged == {(0, 1), (2, 7)}, "of runs that are not over"
 

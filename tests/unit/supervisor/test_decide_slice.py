@@ -302,3 +302,15 @@ def test_a_silent_scheduler_is_no_silence_of_slices() -> None:
         world.look(replace(view, tasks=None, stale_reason="timed out", silent={}))
     silent = replace(view, silent={0: (), 1: (0,), 2: ()})
     assert not _look_on(world, silent, 5).actions
+
+
+def test_a_host_that_ended_because_another_was_silent_is_not_all_that_is_said() -> None:
+    world = World()
+    view = world.ready()
+    followed = replace(ended(1), reason="host 1 exited with code 4")
+    tasks = (running(0), followed, running(2))
+    plan = world.look(replace(view, tasks=tasks, silent=all_answer([0, 2]), report=report(OVER)))
+    assert plan.notes[0].message == (
+        "slice 1 lost: host 1 exited with code 4 (resource manager: host 0 lost: silent for more "
+        "than 2 s)"
+    )
