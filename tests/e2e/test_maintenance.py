@@ -61,7 +61,7 @@ def test_a_slice_that_hangs_is_ended_by_force_at_the_deadline(service: ServiceUn
     assert done.returncode == 0, done.stdout + done.stderr + service.logs()
     assert 3.5 <= time.monotonic() - asked < 40
     (lost,) = [event for event in service.events() if event["reason"] == "SliceLost"]
-    assert lost["message"].endswith("host 0 ended by signal 9 (SIGKILL)")
+    assert "host 0 ended by signal 9 (SIGKILL)" in lost["message"]
     assert not _workers(service, 1)
     assert service.run("maintenance", "--done", "--all").returncode == 0
     service.wait_for_slice(1, "READY", above=hung["incarnation"])
