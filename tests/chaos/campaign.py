@@ -179,10 +179,12 @@ class Campaign:
     def spend(self, role: str) -> None:
         self._spent[role].append(time.monotonic())
 
-    def renew(self, end: Callable[[], None]) -> None:
+    def renew(self, end: Callable[[], None], *, withdrawn: bool = True) -> None:
         self._undo_all()
         end()
-        self._await_nothing_left()
+        if not withdrawn:
+            self._checker.expect_power_cut()
+        self._await_nothing_left(withdrawn)
         self._open.clear()
         self._start()
 
@@ -258,16 +260,20 @@ class Campaign:
             self._fail(report, str(error))
         report.ended_s = time.monotonic() - began
 
-    def _await_nothing_left(self) -> None:
+    def _await_nothing_left(self, withdrawn: bool = True) -> None:
         # The checker has its own bound for each part; this one only ends the waiting.
         since = time.time()
 
         def gone() -> bool:
             seen = self._checker.latest
             live = seen.tasks is None or any(task.live for task in seen.tasks)
-            return seen.time > since and not (seen.processes or live or seen.published)
+            there = seen.processes or live or (withdrawn and seen.published)
+            return seen.time > since and not there
 
-        wait_for(gone, _END_S, f"nothing is left: {self._left()}", lambda: None)
+        try:
+            wait_for(gone, _END_S, "nothing of the service is left", lambda: None)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}: {self._left()}") from None
 
     # ------------------------------------------------------------ meanwhile
 
@@ -322,4 +328,6 @@ class Campaign:
 
     def _left(self) -> str:
         seen = self._checker.latest
-        return f"{len(seen.processes)} processes, {seen.tasks}, {seen.published}"
+        processes = [f"{process.pid} {' '.join(process.argv)[:80]}" for process in seen.processes]
+        tasks = None if seen.tasks is None else [task for task in seen.tasks if task.live]
+        return f"processes {processes}, tasks {tasks}, cluster.env {seen.published}"

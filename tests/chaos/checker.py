@@ -156,6 +156,11 @@ class Checker:
             self.causes.cancelled.add(index)
             self.causes.expect(index, 1, time.time())
 
+    def expect_power_cut(self) -> None:
+        """Nobody will be left who could withdraw cluster.env, until a service starts again."""
+        with self._lock:
+            self.causes.power_cut = True
+
     def _watch(self) -> None:
         try:
             while not self._stop.wait(_LOOK_EVERY_S):

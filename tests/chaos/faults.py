@@ -42,8 +42,11 @@ class World(Protocol):
     def spend(self, role: str) -> None:
         """Notes such a restart."""
 
-    def renew(self, end: Callable[[], None]) -> None:
-        """Ends the service by ``end``, waits until nothing of it is left, and starts it again."""
+    def renew(self, end: Callable[[], None], *, withdrawn: bool = True) -> None:
+        """Ends the service by ``end``, waits until nothing of it is left, and starts it again.
+
+        ``withdrawn``: cluster.env must be gone as well.
+        """
 
 
 @dataclass(frozen=True)
@@ -310,10 +313,34 @@ class KillSeveral:
 
 @dataclass
 class KillEverything:
-    """kill -9 of root, supervisor, guards, RM and proxy at once: the end of the CPU node."""
+    """kill -9 of root, supervisor, RM and proxy at once: what their guards are for."""
 
-    name: str = "kill everything on the CPU node"
+    name: str = "kill root and all below it"
     weight: float = 0.3
+
+    def possible(self, world: World) -> bool:
+        return world.healthy()
+
+    def do(self, world: World, dice: random.Random) -> Hit:
+        del dice
+
+        def end() -> None:
+            roles = ("root", "supervisor", "rm", "proxy")
+            send(signal.SIGKILL, *(one for role in roles for one in world.actors.named(role)))
+
+        world.renew(end)
+        return Hit("SIGKILL to root, supervisor, RM and proxy; then started anew", world.healthy)
+
+
+@dataclass
+class PowerCut:
+    """kill -9 of those and their guards: the end of the CPU node, on which nothing is left.
+
+    There is nobody either who could withdraw cluster.env; the next service has to.
+    """
+
+    name: str = "cut the CPU node's power"
+    weight: float = 0.2
 
     def possible(self, world: World) -> bool:
         return world.healthy()
@@ -325,7 +352,7 @@ class KillEverything:
             roles = ("root", "supervisor", "guard", "rm", "proxy")
             send(signal.SIGKILL, *(one for role in roles for one in world.actors.named(role)))
 
-        world.renew(end)
+        world.renew(end, withdrawn=False)
         return Hit("SIGKILL to all on the CPU node; then started anew", world.healthy)
 
 
@@ -361,5 +388,6 @@ def process_faults() -> list[Fault]:
         StopComponent("proxy", 12.0),
         KillSeveral(),
         KillEverything(),
+        PowerCut(),
         StopService(),
     ]

@@ -69,11 +69,13 @@ class Causes:
         restarts: Slice → how many restarts are explained.
         free: Slice → times of those that Slurm or an administrator ordered: they cost no budget.
         cancelled: Slices that were cancelled by order.
+        power_cut: All on the CPU node was ended at once, and no service was started since.
     """
 
     restarts: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     free: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
     cancelled: set[int] = field(default_factory=set)
+    power_cut: bool = False
 
     def expect(self, index: int, restarts: int, now: float, *, free: bool = False) -> None:
         """From ``now`` on, so many more restarts of a slice have a cause."""
@@ -140,11 +142,15 @@ class Discovery:
     """cluster.env names a proxy that answers."""
 
     bounds: Bounds
+    causes: Causes
     invariant: int = 2
     _silent: Since = field(default_factory=Since)
 
     def look(self, seen: Sighting) -> Iterator[str]:
-        wrong = seen.published is not None and not seen.answers
+        if self.causes.power_cut and seen.named("supervisor"):
+            # From now on there is somebody again.
+            self.causes.power_cut = False
+        wrong = seen.published is not None and not seen.answers and not self.causes.power_cut
         if self._silent.over(wrong, seen.time, self.bounds.proxy_s):
             yield (
                 f"cluster.env names {_named(seen.published)}, which has not answered for "
@@ -177,15 +183,16 @@ class NothingLeft:
 
 @dataclass
 class WithdrawnAtTheEnd:
-    """No cluster.env outlives its service."""
+    """No cluster.env outlives its service, unless nobody was left who could withdraw it."""
 
     bounds: Bounds
+    causes: Causes
     invariant: int = 2
     _headless: Since = field(default_factory=Since)
 
     def look(self, seen: Sighting) -> Iterator[str]:
         headless = not seen.named("root") and not seen.named("supervisor")
-        there = seen.published is not None
+        there = seen.published is not None and not self.causes.power_cut
         if self._headless.over(headless and there, seen.time, self.bounds.end_s):
             yield (
                 f"{self.bounds.end_s:g} s after the service's end cluster.env is still there and "
@@ -250,20 +257,33 @@ class EveryRestartHasACause:
     _lost: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     _told: dict[tuple[str, int], int] = field(default_factory=dict)
     _rm: Since = field(default_factory=Since)
+    _alone: dict[tuple[int, int], Since] = field(default_factory=lambda: defaultdict(Since))
+    _expired: set[tuple[int, int, str]] = field(default_factory=set)
     _gone: dict[int, Since] = field(default_factory=lambda: defaultdict(Since))
 
     def look(self, seen: Sighting) -> Iterator[str]:
-        # A little less than the lease: what is seen late must not be taken for a fault.
-        if self._rm.over(seen.rm is False, seen.time, self.bounds.lease_s * 0.6):
-            self._rm = Since()
-            for index in self.counts.slices:
-                self.causes.expect(index, 1, seen.time)
+        self._leases(seen)
         yield from self._compare("restarted", self.counts.totals())
         for _, text in _said(seen, {"SliceLost"}):
             if found := re.search(r'"subject": "slice (\d+)"', text):
                 self._lost[int(found[1])] += 1
         yield from self._compare("declared lost", self._lost)
         yield from self._cancelled(seen)
+
+    def _leases(self, seen: Sighting) -> None:
+        """Workers without their RM end themselves: a cause that lies in no fault of their own."""
+        # A little less than the lease: what is seen late must not be taken for a fault.
+        limit = self.bounds.lease_s * 0.6
+        if self._rm.over(seen.rm is False, seen.time, limit):
+            self._rm = Since()
+            for index in self.counts.slices:
+                self.causes.expect(index, 1, seen.time)
+        for worker in seen.workers:
+            run = (worker.slice, worker.incarnation, str(seen.status.get("run_id")))
+            alone = self._alone[worker.process.key]
+            if alone.over(not worker.connected, seen.time, limit) and run not in self._expired:
+                self._expired.add(run)
+                self.causes.expect(worker.slice, 1, seen.time)
 
     def _compare(self, what: str, counted: Mapping[int, int]) -> Iterator[str]:
         for index, count in counted.items():
@@ -334,7 +354,7 @@ class OneTask:
 
     invariant: int = 5
     _before: dict[int, frozenset[str]] = field(default_factory=dict)
-    _told: set[frozenset[str]] = field(default_factory=set)
+    _told: set[int] = field(default_factory=set)
 
     def look(self, seen: Sighting) -> Iterator[str]:
         if seen.tasks is None:
@@ -346,9 +366,9 @@ class OneTask:
         now = {i: frozenset(t.array for t in tasks) for i, tasks in live.items()}
         for index, tasks in live.items():
             # Twice in a row: a row of squeue and the next are not of the very same moment.
-            arrays = now[index]
-            if len(tasks) > 1 and self._before.get(index) == arrays and arrays not in self._told:
-                self._told.add(arrays)
+            arrays = now[index] & self._before.get(index, frozenset())
+            if len(arrays) > 1 and index not in self._told:
+                self._told.add(index)
                 listed = ", ".join(f"{t.array}_{t.index} {t.state} of {t.name}" for t in tasks)
                 yield f"slice {index} has {len(tasks)} live tasks: {listed}"
         self._before = now
@@ -484,9 +504,9 @@ def all_rules(bounds: Bounds, causes: Causes, known_reasons: frozenset[str]) -> 
     return [
         counts,
         OneIncarnation(bounds),
-        Discovery(bounds),
+        Discovery(bounds, causes),
         NothingLeft(bounds),
-        WithdrawnAtTheEnd(bounds),
+        WithdrawnAtTheEnd(bounds, causes),
         NoConclusionWhileBlind(bounds),
         EveryRestartHasACause(causes, bounds, counts),
         OneTask(),
