@@ -38,3 +38,11 @@ def start_client(proxy: Proxy, tmp_path: Path) -> Iterator[Callable[..., Client]
             return stack.enter_context(Client(program, proxy, log, arguments))
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def pause(proxy: Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """A client of ``proxy`` that does what it is told, shared by the tests of a module."""
+    with Client("pause", proxy, tmp_path_factory.mktemp("pause") / "client.log") as client:
+        client.expect("ready")
+        yield client

@@ -11,7 +11,8 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -74,6 +75,22 @@ class LineProcess:
         """Fails unless the next line is this one."""
         heard = self.hear(timeout_s)
         assert heard == line, f"expected {line!r}, heard {heard!r}; log:\n{self.tail()}"
+
+    def answers_within(self, timeout_s: float) -> bool:
+        """Whether a line comes in this time; it is heard later all the same."""
+        try:
+            line = self._lines.get(timeout=timeout_s)
+        except queue.Empty:
+            return False
+        self._lines.put(line)
+        return True
+
+    def wait_until(self, holds: Callable[[], bool], timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        """Waits for what no line tells of; fails the test if it does not come true."""
+        deadline = time.monotonic() + timeout_s
+        while not holds():
+            assert time.monotonic() < deadline, self.tail()
+            time.sleep(0.02)
 
     def tail(self) -> str:
         """The end of what the child logged."""
@@ -169,6 +186,11 @@ class Proxy(LineProcess):
         assert released.startswith(expected), released
         assert reason in released, released
 
+    def drain_releases(self) -> None:
+        """Forgets those that no test expected."""
+        while not self._released.empty():
+            self._released.get()
+
     def suspend(self, index: int) -> None:
         """Notice, release, end of a slice."""
         self.notify(index)
@@ -223,3 +245,8 @@ class Client(LineProcess):
             },
             log,
         )
+
+    def asked(self, words: str) -> str:
+        """What it answers when it is told to do something; of ``clients/pause.py``."""
+        self.say(words)
+        return self.hear()
