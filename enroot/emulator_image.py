@@ -25,11 +25,10 @@ from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
 
-# What the emulator imports, with what that imports. Not SciPy, which JAX asks for: it takes part
-# where programs are traced, and that is in the client.
+# What the emulator imports, with what that imports; SciPy for its LAPACK.
 _PACKAGES = (
     *("grpcio", "protobuf", "typing_extensions"),
-    *("jax", "jaxlib", "ml_dtypes", "numpy", "opt_einsum"),
+    *("jax", "jaxlib", "ml_dtypes", "numpy", "opt_einsum", "scipy"),
 )
 _SOURCES = ("emulator/pathways_emulator", "supervisor/pathways_slurm")
 _PROGRAMS = {
@@ -176,7 +175,7 @@ def _package_files(name: str) -> Iterator[tuple[Path, Path]]:
     for place in distribution.files or ():
         file = Path(str(distribution.locate_file(place)))
         # Commands are elsewhere.
-        if ".." not in place.parts and file.is_file():
+        if not {"..", "tests"} & set(place.parts) and file.is_file():
             yield file, Path(*place.parts)
 
 
