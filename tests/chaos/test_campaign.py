@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Random faults on a devcluster, within a fixed time. By hand: benchmarks/chaos.py."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from slurm.devcluster.cluster import DevCluster
+from slurm.devcluster.options import Options
+from tests.chaos.campaign import Campaign, Report
+from tests.chaos.checker import Checker
+from tests.chaos.faults import process_faults
+from tests.chaos.faults_slurm import slurm_faults
+from tests.chaos.stage import SlurmStage, subject_of
+
+# CI has to be able to say which schedule it was; other seeds are for the benchmark.
+SEED = 20
+FAULTS = 20
+# With these, 20 faults take longer than CI has: each is a new service.
+_RESTARTING = {"kill root and all below it", "cut the CPU node's power", "end the service by order"}
+# After it, no more faults are begun; what is left is for the calm and the end.
+_FAULTS_S = 150.0
+# As many as any machine should come to.
+_AT_LEAST = 12
+
+
+@pytest.mark.timeout(290)
+def test_no_invariant_breaks_while_faults_come_at_random(tmp_path: Path) -> None:
+    report = _campaign(tmp_path)
+    print("\n".join(report.lines()))
+    assert report.violations == [], "\n".join(report.lines())
+    assert report.faults.total() >= _AT_LEAST, "\n".join(report.lines())
+    assert report.steps > 0
+
+
+def _campaign(directory: Path) -> Report:
+    # pytest's directories have names too long for the daemons' sockets.
+    with tempfile.TemporaryDirectory(prefix="devcluster-") as path:
+        options = Options(
+            Path(path) / "c", slices=4, cred_expire_s=5, kill_wait_s=5, grace_time_s=2
+        )
+        with DevCluster(options) as cluster:
+            stage = SlurmStage(directory / "home", cluster)
+            checker = Checker(subject_of(stage.service, cluster.env))
+            faults = [*process_faults(), *slurm_faults(cluster)]
+            campaign = Campaign(
+                stage,
+                [fault for fault in faults if fault.name not in _RESTARTING],
+                checker,
+                directory / "training",
+                print,
+            )
+            deadline = time.monotonic() + _FAULTS_S
+            try:
+                return campaign.run(SEED, FAULTS, lambda: time.monotonic() > deadline)
+            finally:
+                stage.close()
+                checker.close()
