@@ -286,7 +286,7 @@ class Campaign:
         for one in [one for one in self._open if one.undone and one.hit.recovered()]:
             self._open.remove(one)
             if report is not None:
-                report.recoveries[one.name].append(now - one.counts_from)
+                report.recoveries[one.name].append(time.monotonic() - one.counts_from)
         self._workload.tend()
         found = self._checker.violations
         for violation in found[self._told :]:

@@ -311,6 +311,9 @@ class KillSeveral:
 # ---------------------------------------------------------------- the service as a whole
 
 
+_WORKS = ("READY", "DEGRADED")
+
+
 @dataclass
 class KillEverything:
     """kill -9 of root, supervisor, RM and proxy at once: what their guards are for."""
@@ -319,7 +322,7 @@ class KillEverything:
     weight: float = 0.3
 
     def possible(self, world: World) -> bool:
-        return world.healthy()
+        return world.field("service") in _WORKS
 
     def do(self, world: World, dice: random.Random) -> Hit:
         del dice
@@ -343,7 +346,7 @@ class PowerCut:
     weight: float = 0.2
 
     def possible(self, world: World) -> bool:
-        return world.healthy()
+        return world.field("service") in _WORKS
 
     def do(self, world: World, dice: random.Random) -> Hit:
         del dice
@@ -364,7 +367,7 @@ class StopService:
     weight: float = 0.2
 
     def possible(self, world: World) -> bool:
-        return world.field("service") in ("READY", "DEGRADED")
+        return world.field("service") in _WORKS
 
     def do(self, world: World, dice: random.Random) -> Hit:
         del dice
@@ -384,8 +387,8 @@ def process_faults() -> list[Fault]:
         KillComponent("proxy", 1.5),
         KillGuard(),
         StopComponent("supervisor", 10.0),
-        StopComponent("rm", 12.0),
-        StopComponent("proxy", 12.0),
+        StopComponent("rm", 30.0),
+        StopComponent("proxy", 30.0),
         KillSeveral(),
         KillEverything(),
         PowerCut(),

@@ -185,6 +185,60 @@ class KillSlurmd(_SlurmFault):
 
 
 @dataclass
+class PowerOff(_SlurmFault):
+    """The power cut of a node, and its boot: nothing of it is left, and Slurm is not told."""
+
+    name: str = "cut a node's power"
+    weight: float = 1.0
+
+    def do(self, world: World, dice: random.Random) -> Hit:
+        lasts = dice.uniform(1.0, 25.0)
+        which = dice.random()
+        index = self._choose(world, dice)
+        workers = world.actors.workers(index)
+        nodes = nodes_of(world, index)
+        node = nodes[int(which * len(nodes))]
+        # As with its slurmd alone: on its return, the new run may be lost once more.
+        world.cause(index, 4, free=True)
+        self.state.nodes.add(node)
+        self.state.cluster.power_off(node)
+
+        def undo() -> None:
+            self.state.cluster.power_on(node)
+            self.state.nodes.discard(node)
+
+        words = f"power cut of {node} for {lasts:.1f} s"
+        return Hit(words, renewed(world, workers[0]), lasts, undo)
+
+
+@dataclass
+class Partition(_SlurmFault):
+    """A node without its network, for too short to matter or for longer than it may be silent.
+
+    Only where nodes are namespaces.
+    """
+
+    name: str = "cut a node's network"
+    weight: float = 1.0
+
+    def do(self, world: World, dice: random.Random) -> Hit:
+        lasts = dice.uniform(1.0, 40.0)
+        which = dice.random()
+        index = self._choose(world, dice)
+        nodes = nodes_of(world, index)
+        node = nodes[int(which * len(nodes))]
+        world.cause(index, 4, free=True)
+        self.state.nodes.add(node)
+        self.state.cluster.partition(node)
+
+        def undo() -> None:
+            self.state.cluster.heal(node)
+            self.state.nodes.discard(node)
+
+        return Hit(f"partition of {node} for {lasts:.1f} s", world.healthy, lasts, undo)
+
+
+@dataclass
 class PowerDown(_SlurmFault):
     """power_down_force of a slice's nodes: Slurm requeues its task and resumes them for it."""
 
@@ -271,7 +325,9 @@ class Preempt(_SlurmFault):
 def slurm_faults(cluster: DevCluster) -> list[Fault]:
     """Those that only a service on Slurm can meet."""
     state = ClusterState(cluster)
+    network: list[Fault] = [Partition(state)] if cluster.options.namespaces else []
     return [
+        *network,
         ControllerAway(state, "kill"),
         ControllerAway(state, "stop", 0.4),
         ControllerAway(state, "hang"),
@@ -279,6 +335,7 @@ def slurm_faults(cluster: DevCluster) -> list[Fault]:
         Order(state, "requeuehold", 0.5),
         CancelTask(state),
         KillSlurmd(state),
+        PowerOff(state),
         PowerDown(state),
         Drain(state),
         Preempt(state),
