@@ -29,7 +29,10 @@ def test_a_stop_signal_ends_everything(
     # As a terminal's Ctrl-C does, to the whole foreground process group.
     os.killpg(root.pid, number)
     code = root.wait(60)
-    assert code in (0, -number), output_of(root)
+    said = output_of(root)
+    # Ctrl-C may meet the interpreter before it has loaded anything of ours; it exits with 1 then.
+    unborn = code == 1 and "Fatal Python error: init_import_site" in said
+    assert code in (0, -number) or unborn, said
     service.expect_nothing_left(within_s=1.0)
 
 
