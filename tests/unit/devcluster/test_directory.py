@@ -23,6 +23,13 @@ def test_it_is_private(directory: Directory) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o700
 
 
+def test_one_that_is_there_keeps_its_mode_while_it_is_locked(directory: Directory) -> None:
+    with directory.locked(1.0):
+        directory.make("", 0o711)
+    with directory.locked(1.0):
+        assert stat.S_IMODE(directory.path.stat().st_mode) == 0o711
+
+
 def test_one_at_a_time(directory: Directory) -> None:
     with (
         directory.locked(1.0),

@@ -3,11 +3,20 @@
 """What a cluster can be asked to be."""
 
 import itertools
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
-from slurm.devcluster.addresses import AddressError, controller_port, reserved
-from slurm.devcluster.options import MAX_NODES, Node, Options, network_number, nodes_of
+from slurm.devcluster import links
+from slurm.devcluster.addresses import AddressError, controller_port, reserved, reserved_private
+from slurm.devcluster.options import (
+    MAX_NODES,
+    Node,
+    Options,
+    network_number,
+    nodes_of,
+    private_network,
+)
 
 # Of these tests alone.
 NETWORK = "127.58.0.0/16"
@@ -61,6 +70,35 @@ def test_every_node_has_an_address_and_a_port_of_its_own() -> None:
     )
 
 
+def test_nodes_that_are_machines_share_a_port_and_leave_the_host_an_address() -> None:
+    options = Options(Path("/d"), slices=2, hosts_per_slice=1, namespaces=True)
+    assert nodes_of(options, "10.203.7.0/24", 6818) == (
+        Node("cpu0", "10.203.7.2", 6818, None),
+        Node("tpu-0-0", "10.203.7.3", 6818, 0),
+        Node("tpu-1-0", "10.203.7.4", 6818, 1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("network", "valid"),
+    [
+        ("10.203.5.0/24", True),
+        ("172.31.0.0/24", True),
+        ("192.168.1.0/24", True),
+        ("172.32.0.0/24", False),
+        ("10.0.0.0/8", False),
+        ("10.203.5.1/24", False),
+        ("127.5.0.0/24", False),
+        ("nonsense", False),
+    ],
+)
+def test_networks_of_namespaces_are_private(network: str, valid: bool) -> None:
+    assert (private_network(network) is not None) == valid
+    faults = Options(Path("/d"), network=network, namespaces=True).faults()
+    told = f"--network {network!r} is none for namespaces; valid: a private /24 such as "
+    assert [fault.startswith(told) for fault in faults] == ([] if valid else [True])
+
+
 @pytest.mark.parametrize(
     ("network", "number"),
     [
@@ -97,3 +135,18 @@ def test_without_one_asked_for_each_gets_another() -> None:
     with reserved(None, 3) as one, reserved(None, 3) as other:
         assert one.network != other.network
         assert one.controller_port != other.controller_port
+
+
+def test_a_network_of_namespaces_overlaps_none_that_this_machine_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # All of 10.203.0.0/16 but its last /24.
+    used = [*IPv4Network("10.203.0.0/16").address_exclude(IPv4Network("10.203.255.0/24"))]
+    monkeypatch.setattr(links, "used_networks", lambda: used)
+    with reserved_private(None) as addresses:
+        assert (addresses.network, addresses.controller_port) == ("10.203.255.0/24", 6817)
+    with reserved_private("192.168.9.0/24") as addresses:
+        assert addresses.network == "192.168.9.0/24"
+    told = r"--network 10\.203\.1\.0/24 is in use: it overlaps 10\.203\.0\.0/17; "
+    with pytest.raises(AddressError, match=told):
+        reserved_private("10.203.1.0/24").__enter__()

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cluster's configuration, to the letter."""
 
+import dataclasses
 import subprocess
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 from slurm.devcluster.options import Options
 from slurm.devcluster.render import (
     Layout,
+    directories,
     files,
     gres_conf,
+    hosts,
     power_program,
     slurm_conf,
     task_prolog,
@@ -71,6 +74,42 @@ def test_only_programs_are_executable_and_nothing_is_for_others() -> None:
     programs = {"task_prolog", "power/suspend", "power/resume", "power/resume_fail"}
     assert {path for path, mode in modes.items() if mode == 0o700} == programs
     assert {mode for path, mode in modes.items() if path not in programs} == {0o600}
+
+
+def of_namespaces() -> Layout:
+    options = Options(Path("/tmp/dev"), slices=1, hosts_per_slice=1, namespaces=True)
+    return dataclasses.replace(
+        layout(), options=options, network="10.203.7.0/24", controller_port=6817, user="root"
+    )
+
+
+def test_machines_find_slurmctld_and_each_other_by_name_on_one_network() -> None:
+    text = slurm_conf(of_namespaces())
+    assert "SlurmctldHost=controller(10.203.7.1)\nSlurmctldPort=6817\n" in text
+    assert "CommunicationParameters=NoCtldInAddrAny\n" in text
+    assert "NodeName=tpu-0-0 NodeHostname=tpu-0-0 NodeAddr=10.203.7.3 Port=6818 " in text
+    assert hosts(of_namespaces()) == (
+        "127.0.0.1 localhost\n10.203.7.1 controller\n10.203.7.2 cpu0\n10.203.7.3 tpu-0-0\n"
+    )
+
+
+def test_a_cluster_for_all_users_takes_no_jobs_of_root() -> None:
+    assert "DisableRootJobs=YES\n" in slurm_conf(of_namespaces())
+    assert "DisableRootJobs" not in slurm_conf(layout())
+
+
+def test_a_cluster_for_all_users_shows_them_what_they_need_and_no_more() -> None:
+    modes = {file.path: file.mode for file in files(of_namespaces())}
+    private = {"power/suspend", "power/resume", "power/resume_fail"}
+    assert {path for path, mode in modes.items() if mode == 0o700} == private
+    assert {path for path, mode in modes.items() if mode == 0o755} == {"task_prolog"}
+    assert {mode for path, mode in modes.items() if path not in private} == {0o644, 0o755}
+    assert dict(directories(of_namespaces())) == {
+        **dict.fromkeys(("", "munge", "nodes", "nodes/cpu0", "nodes/tpu-0-0"), 0o711),
+        **dict.fromkeys(("power", "controller", "controller/state"), 0o700),
+        **dict.fromkeys(("nodes/cpu0/spool", "nodes/tpu-0-0/spool"), 0o755),
+    }
+    assert {mode for _, mode in directories(layout())} == {0o700}
 
 
 def test_the_task_prolog_marks_a_task() -> None:
