@@ -42,7 +42,8 @@ _LEFT_OUT = (
     *("site-packages", "dist-packages", "config-*", "*.a"),
 )
 _SHELL = Path("/bin/sh")
-_LIBRARY = re.compile(r"(?:=> )?(/[^ ]+) \(0x")
+# Lines of ldd, after a tab: "NAME => PATH (0x…)", and for the loader "PATH (0x…)".
+_LIBRARY = re.compile(r"^\t(?:\S+ => )?(/\S+) \(0x", re.MULTILINE)
 # The fastest to make that is small: 0.2 GB, where it would be 0.5 GB.
 _COMPRESSION = ("-comp", "zstd", "-Xcompression-level", "1")
 
@@ -141,8 +142,9 @@ def assemble(root: Path) -> None:
             packages / Path(source).name,
             ignore=shutil.ignore_patterns("__pycache__"),
         )
-    programs = [_inside(python, root), _inside(_SHELL, root)]
-    for shared in _shared_libraries([*programs, *root.rglob("*.so"), *root.rglob("*.so.*")], root):
+    # The programs here, since one may find its libraries by where it is itself.
+    files = [python, _SHELL.resolve(), *root.rglob("*.so"), *root.rglob("*.so.*")]
+    for shared in _shared_libraries(files, root):
         _copy(shared, root)
     if Path("/etc/ld.so.cache").exists():
         _copy(Path("/etc/ld.so.cache"), root)
@@ -183,7 +185,7 @@ def _shared_libraries(files: Iterable[Path], root: Path) -> set[Path]:
     """What these programs and libraries need that is not in the image yet, as its place here."""
     names = [str(file) for file in files if file.is_file() and not file.is_symlink()]
     done = subprocess.run(["ldd", *names], capture_output=True, text=True, check=False)
-    found = {Path(match) for match in _LIBRARY.findall(done.stdout)}
+    found = {Path(os.path.normpath(match)) for match in _LIBRARY.findall(done.stdout)}
     return {path for path in found if not path.is_relative_to(root)}
 
 

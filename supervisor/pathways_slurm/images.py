@@ -3,8 +3,8 @@
 """Which container images go with which version of JAX.
 
 The table is ``enroot/images.toml``. A reference in it, or given in its place, is what
-``enroot/run_in_container.sh`` takes: HOST/PATH:TAG, HOST/PATH@sha256:DIGEST, or the absolute path of
-a squashfs image.
+``enroot/run_in_container.sh`` takes: HOST/PATH:TAG, HOST/PATH@sha256:DIGEST, or the absolute path
+of a squashfs image.
 """
 
 import tomllib
