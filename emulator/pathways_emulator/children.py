@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from pathlib import Path
 
-from pathways_emulator import pdeathsig
+from pathways_emulator import pdeathsig, processes
 from pathways_emulator.serve_plan import Component
 
 _TAIL_LINES = 15
@@ -68,12 +68,7 @@ class Child:
     def running(self) -> bool:
         """Whether it can do anything: it has neither ended nor been stopped by a signal."""
         # Not from the exit code, which is known a moment after the end.
-        try:
-            stat = Path("/proc", str(self.pid), "stat").read_bytes()
-        except OSError:
-            return False
-        # The name before the state may contain anything.
-        return stat.rpartition(b")")[2].split()[0] not in (b"T", b"t", b"X", b"Z")
+        return processes.can_run(self.pid)
 
     @property
     def pid(self) -> int:

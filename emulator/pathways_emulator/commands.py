@@ -17,8 +17,8 @@ from pathways_emulator.instance import Instance
 from pathways_emulator.worker_process import WorkerProcessError
 
 _RM_TIMEOUT_S = 5.0
-# The kernel needs no time for it, but for a process that hangs in a disk.
-_KILL_TIMEOUT_S = 5.0
+# The kernel needs next to no time for it, but for a process that hangs in a disk.
+_STILL_TIMEOUT_S = 5.0
 # Longer than `serve` itself waits for workers.
 _REVIVE_TIMEOUT_S = 150.0
 
@@ -99,10 +99,10 @@ def _signal(
             raise CommandError(str(error)) from None
         for process in processes:
             process.send(number)
-        if number is signal.SIGKILL:
-            # So that whoever acts on it next finds them gone.
+        if number in (signal.SIGKILL, signal.SIGSTOP):
+            # So that whoever acts on it next finds it done.
             for process in processes:
-                process.wait_for_end(_KILL_TIMEOUT_S)
+                process.wait_until_still(_STILL_TIMEOUT_S)
     names = (f"host {host.host_index} (pid {host.pid})" for host in hosts)
     return f"slice {slice_index} {', '.join(names)}"
 

@@ -18,7 +18,7 @@ class Registration:
         process_uuid: Of the process, so that a second one with the same indices is noticed.
         address: For people.
         pid: For people and tools.
-        pid_space: Where that pid counts; see `process_identity.pid_space`. "" if it is not known.
+        pid_space: Where that pid counts; see `processes.pid_space`. "" if it is not known.
         node: Name of that machine, for people.
     """
 

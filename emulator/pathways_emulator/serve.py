@@ -105,7 +105,13 @@ class _Service:
         try:
             async with asyncio.TaskGroup() as group:
                 slices = Slices(
-                    plan.workers, self._start_worker, _answers, self._say, _READY_TIMEOUT_S, group
+                    plan.workers,
+                    start=self._start_worker,
+                    answers=_answers,
+                    is_alive=self._is_alive,
+                    say=self._say,
+                    ready_timeout_s=_READY_TIMEOUT_S,
+                    group=group,
                 )
                 workers = await slices.start_all()
                 group.create_task(self._require(manager))
@@ -177,6 +183,10 @@ class _Service:
                         self._say(sentence)
                     last = report
             await asyncio.sleep(_NEWS_INTERVAL_S)
+
+    def _is_alive(self, index: int) -> bool:
+        report = Report.read(self._plan.report_file)
+        return report is not None and report.slices[index].alive
 
     async def _start_worker(self, worker: Worker) -> Child:
         return await self._start(worker, echo=self._verbose)

@@ -13,6 +13,8 @@ from pathways_emulator.control import ControlError
 from pathways_emulator.exit_codes import ExitCode
 from pathways_emulator.serve_plan import Worker
 
+# Between the word to end and the end of a worker; more only if it hangs.
+_END_TIMEOUT_S = 2.0
 # Not worth a word: the worker did as it was told, and the slice's own news says why.
 _AS_TOLD = (ExitCode.ENDED, ExitCode.STOPPED)
 
@@ -35,6 +37,7 @@ class Slices:
         workers: tuple[Worker, ...],
         start: Callable[[Worker], Awaitable[Child]],
         answers: Callable[[Address], Awaitable[None]],
+        is_alive: Callable[[int], bool],
         say: Callable[[str], None],
         ready_timeout_s: float,
         group: asyncio.TaskGroup,
@@ -44,6 +47,7 @@ class Slices:
             workers: Of the first run of each slice.
             start: Starts one.
             answers: Returns once something listens on an address.
+            is_alive: Whether the resource manager counts a slice as such.
             say: Tells people a sentence.
             ready_timeout_s: Within which a slice that is revived must have joined.
             group: For tasks that live as long as the service.
@@ -51,6 +55,7 @@ class Slices:
         self._plan = workers
         self._start = start
         self._answers = answers
+        self._is_alive = is_alive
         self._say = say
         self._ready_timeout_s = ready_timeout_s
         self._group = group
@@ -82,25 +87,19 @@ class Slices:
             What was done, for people.
 
         Raises:
-            ControlError: There is no such slice, all its workers are running, or the new ones did
-                not come up.
+            ControlError: There is no such slice, it is alive and none of its workers is stopped, or
+                the new ones did not come up.
         """
         run = self._runs.get(index)
         if run is None:
             raise ControlError(f"there is no slice {index}; valid is 0 to {len(self._runs) - 1}")
         async with run.starting:
-            if all(child.running for child in run.workers):
+            if self._is_alive(index) and all(child.running for child in run.workers):
                 raise ControlError(
                     f"slice {index} runs (incarnation {run.incarnation}); end it first, for "
                     f"example by: pathways-emulator kill {index}"
                 )
-            left = [child for child in run.workers if not child.ended]
-            if left:
-                names = ", ".join(f"{child.component.name} (pid {child.pid})" for child in left)
-                self._say(f"killing what is left of slice {index}: {names}")
-            for child in left:
-                child.send(signal.SIGKILL)
-                await child.wait()
+            await self._clear(index, run)
             run.incarnation += 1
             run.workers = []
             for worker in self._plan:
@@ -110,6 +109,22 @@ class Slices:
                     self._group.create_task(self.follow(child))
             await self._become_ready(index, run)
         return f"slice {index} is back (incarnation {run.incarnation})"
+
+    async def _clear(self, index: int, run: _Run) -> None:
+        """Sees to it that nothing is left of a run."""
+        ending = [asyncio.create_task(child.wait()) for child in run.workers if child.running]
+        if ending and not self._is_alive(index):
+            # They have been told to end.
+            await asyncio.wait(ending, timeout=_END_TIMEOUT_S)
+        left = [child for child in run.workers if not child.ended]
+        if left:
+            names = ", ".join(f"{child.component.name} (pid {child.pid})" for child in left)
+            self._say(f"killing what is left of slice {index}: {names}")
+        for child in left:
+            child.send(signal.SIGKILL)
+            await child.wait()
+        for task in ending:
+            await task
 
     async def _become_ready(self, index: int, run: _Run) -> None:
         ready = asyncio.gather(*(self._answers(c.component.address) for c in run.workers))

@@ -15,7 +15,7 @@ import socket
 import uuid
 
 from pathways_emulator import address as addresses
-from pathways_emulator import process_identity
+from pathways_emulator import processes
 from pathways_emulator.address import Address
 from pathways_emulator.exit_codes import ExitCode
 from pathways_emulator.flags import WorkerFlags
@@ -78,7 +78,7 @@ async def run(flags: WorkerFlags, settings: Settings, place: Place) -> ExitCode:
         process_uuid=uuid.uuid4().hex,
         address=str(where),
         pid=os.getpid(),
-        pid_space=process_identity.pid_space(),
+        pid_space=processes.pid_space(),
         node=socket.gethostname(),
     )
     join = Join(flags.resource_manager_address, registration, settings.lease_s)

@@ -10,14 +10,16 @@ import contextlib
 import os
 import select
 import signal
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pathways_emulator import flags, process_identity
+from pathways_emulator import flags, processes
 from pathways_emulator import membership_pb2 as pb
 from pathways_emulator.address import Address
 from pathways_emulator.flags import WorkerFlags
 
+_STOP_INTERVAL_S = 0.01
 _MODULE = "pathways_emulator.server"
 
 
@@ -28,7 +30,8 @@ class WorkerProcessError(Exception):
 class WorkerProcess:
     """The process of one worker on this machine. Make one with `find`."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, pid: int, descriptor: int) -> None:
+        self._pid = pid
         self._descriptor = descriptor
 
     def send(self, number: signal.Signals) -> None:
@@ -36,10 +39,15 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._descriptor, number)
 
-    def wait_for_end(self, timeout_s: float) -> bool:
-        """Whether it has ended within that time."""
-        readable, _, _ = select.select([self._descriptor], [], [], timeout_s)
-        return bool(readable)
+    def wait_until_still(self, timeout_s: float) -> bool:
+        """Whether it has ended or stopped within that time, as a signal has told it."""
+        deadline_s = time.monotonic() + timeout_s
+        while processes.can_run(self._pid):
+            if time.monotonic() > deadline_s:
+                return False
+            # Returns at the end of the process; a stop is not to be waited for.
+            select.select([self._descriptor], [], [], _STOP_INTERVAL_S)
+        return True
 
 
 @contextlib.contextmanager
@@ -59,7 +67,7 @@ def find(host: pb.HostStatus, resource_manager: Address) -> Iterator[WorkerProce
         f"slice {host.slice_index} host {host.host_index}, process {pid} of "
         f"{host.node or 'an unknown machine'}"
     )
-    here = process_identity.pid_space()
+    here = processes.pid_space()
     if not here or host.pid_space != here:
         raise WorkerProcessError(
             f"{who}, can't be signalled from here: this is another machine or container. "
@@ -72,7 +80,7 @@ def find(host: pb.HostStatus, resource_manager: Address) -> Iterator[WorkerProce
     try:
         # After opening: from here on the descriptor can't come to mean another process.
         _require_worker(who, host, resource_manager)
-        yield WorkerProcess(descriptor)
+        yield WorkerProcess(pid, descriptor)
     finally:
         os.close(descriptor)
 

@@ -17,6 +17,7 @@ import pytest
 from tests.emulator.control.processes import NETWORK, PATIENCE_S, PROXY, RM, Cluster, Process
 
 from pathways_emulator import membership_client
+from pathways_emulator.env_file import read as read_env_file
 
 # Prints the slices of the devices, then on every line of input the slices that answer.
 CLIENT = """
@@ -31,6 +32,22 @@ for device in jax.devices():
     slices.setdefault(device.slice_index, []).append(device)
 for _ in sys.stdin:
     print(sorted(elastic.get_active_slice_indices(slices)), flush=True)
+"""
+
+# Keeps an array on slice 1, and on every line of input adds 1 to all of it and prints the sum.
+COUNTER = """
+import sys
+import pathwaysutils
+pathwaysutils.initialize()
+import jax
+import jax.numpy as jnp
+device = next(d for d in jax.devices() if d.slice_index == 1)
+add = jax.jit(lambda array: array + 1)
+array = add(jax.device_put(jnp.zeros(100), device))
+print(int(array.sum()), flush=True)
+for _ in sys.stdin:
+    array = add(array)
+    print(int(array.sum()), flush=True)
 """
 
 
@@ -51,13 +68,15 @@ def assert_gone(parts: list[psutil.Process]) -> None:
 
 
 @contextmanager
-def jax_client(env_file: Path, errors: Path) -> Iterator[subprocess.Popen[str]]:
-    """The client, started by a shell that sources the file."""
+def jax_client(
+    env_file: Path, errors: Path, program: str = CLIENT
+) -> Iterator[subprocess.Popen[str]]:
+    """A client, started by a shell that sources the file."""
     script = f'. "{env_file}" && exec "$@"'
     with (
         errors.open("w") as stderr,
         subprocess.Popen(
-            ["bash", "-c", script, "bash", sys.executable, "-c", CLIENT],
+            ["bash", "-c", script, "bash", sys.executable, "-c", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -108,14 +127,42 @@ def test_a_jax_program_sees_the_slices_and_the_loss_of_one(
     assert list(tmp_path.glob("*.env")) == []
 
 
+def test_a_program_goes_on_when_its_slice_was_suspended_and_revived(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    def command(name: str) -> None:
+        arguments = ["pathways_emulator.cli", name, "1", "--env-file", str(env_file)]
+        done = cluster.run(name, arguments, {})
+        assert done.exit_code() == 0, done.text()
+
+    env_file = tmp_path / "runtime.env"
+    served = serve(cluster, "--env-file", str(env_file), "--notice-seconds", "100")
+    served.wait_for("ready; Ctrl-C ends it")
+    parts = parts_of(served)
+    with jax_client(env_file, tmp_path / "client.log", COUNTER) as client:
+        assert answer(client) == "100", (tmp_path / "client.log").read_text()
+        command("notice")
+        served.wait_for(r"slice 1 got notice \(host 0 got SIGTERM\): its data is being saved")
+        served.wait_for("slice 1 ended: .*saved")
+        assert "slice 1 lost" not in served.text()
+        command("revive")
+        assert answer(client, "?\n") == "200"
+    served.send(signal.SIGINT)
+    assert served.exit_code() == 0
+    assert_gone(parts)
+
+
 def test_kill_9_of_it_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     env_file = tmp_path / "runtime.env"
     served = serve(cluster, "--env-file", str(env_file))
     served.wait_for("ready; Ctrl-C ends it")
     parts = parts_of(served)
+    directory = Path(read_env_file(env_file)["PATHWAYS_CONTROL_SOCKET"]).parent
+    assert directory.stat().st_mode & 0o777 == 0o700
     served.kill()
     assert_gone(parts)
     assert not env_file.exists()
+    assert not directory.exists()
 
 
 @pytest.mark.parametrize(

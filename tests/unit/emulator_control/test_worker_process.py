@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pathways_emulator import membership_pb2 as pb
-from pathways_emulator import process_identity, worker_process
+from pathways_emulator import processes, worker_process
 from pathways_emulator.address import Address
 from pathways_emulator.worker_process import WorkerProcessError
 
@@ -28,7 +28,7 @@ def host(pid: int, **changes: object) -> pb.HostStatus:
         host_index=0,
         incarnation=2,
         pid=pid,
-        pid_space=process_identity.pid_space(),
+        pid_space=processes.pid_space(),
         node="here",
     )
     for name, value in changes.items():

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a process id counts."""
+"""Processes of this machine, as /proc tells of them."""
 
 from pathlib import Path
 
@@ -16,3 +16,13 @@ def pid_space() -> str:
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     except OSError:
         return ""
+
+
+def can_run(pid: int) -> bool:
+    """Whether the process lives and has not been stopped by a signal."""
+    try:
+        stat = Path("/proc", str(pid), "stat").read_bytes()
+    except OSError:
+        return False
+    # The name before the state may contain anything.
+    return stat.rpartition(b")")[2].split()[0] not in (b"T", b"t", b"X", b"Z")
