@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor as Pool
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 from google.protobuf.message import DecodeError
 
@@ -29,6 +28,7 @@ from pathways_emulator.proxy.devices import DeviceTable
 from pathways_emulator.proxy.executor import ArraySpec, Executor, Program, Value
 from pathways_emulator.proxy.health import Health
 from pathways_emulator.proxy.host_buffers import HostBufferStore
+from pathways_emulator.proxy.reply import Reply
 from pathways_emulator.proxy.status import (
     Code,
     NotYet,
@@ -39,8 +39,6 @@ from pathways_emulator.proxy.status import (
 )
 
 _log = logging.getLogger(__name__)
-
-_REQUEST_SUFFIX = "_request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,38 +56,6 @@ class Handler:
     serve: Callable[["Session", Proto, "Reply"], None]
     results: Callable[[Proto], Iterable[int]] = lambda _: ()
     status_handles: Callable[[Proto], Iterable[int]] = lambda _: ()
-
-
-class Reply:
-    """The one answer to one request; the first to send it wins.
-
-    Attributes:
-        body: The response message of the request's type, to be filled.
-        deferred: Set by a handler that will send the reply itself.
-        unnumbered: The client does not count this one (see :meth:`Session.send`).
-    """
-
-    __slots__ = ("_session", "body", "deferred", "op_id", "response", "sent", "unnumbered", "user")
-
-    def __init__(self, session: "Session", name: str, metadata: Proto) -> None:
-        self._session = session
-        self.op_id: Final[int] = metadata.op_id
-        self.user: Final[int] = metadata.user_context_id
-        self.response = session.new_response()
-        self.body = getattr(self.response, name.removesuffix(_REQUEST_SUFFIX) + "_response")
-        self.deferred = False
-        self.unnumbered = False
-        self.sent = False
-
-    def send(self) -> None:
-        """Answers OK with ``body``."""
-        # An empty body must be there too, or the client takes the answer for a broken one.
-        self.body.SetInParent()
-        self._session.send(self, None)
-
-    def fail(self, status: Status) -> None:
-        """Answers with an error instead of the body."""
-        self._session.send(self, status)
 
 
 @dataclass(slots=True, eq=False)
@@ -157,6 +123,8 @@ class Session:
         self._next_seq_num = 0
         self._users_to_return: list[int] = []
         self._closed = False
+        # Why the session is over; None as long as it is not.
+        self._ending: Status | None = None
 
     def receive(self, data: bytes | memoryview) -> None:
         """Serves a serialized ``IfrtRequest``, unless an earlier one waits for something.
@@ -229,8 +197,32 @@ class Session:
             for array in wait.arrays:
                 array.move(index, incarnation)
 
-    def hang_up(self, error: Status) -> None:
-        """Ends the client's stream with an error; the session is closed as at any end of it."""
+    def hang_up(self, error: Status, linger_s: float = 0.0) -> None:
+        """Answers everything with an error from now on, and later ends the client's stream with it.
+
+        JAX's client cancels a stream that ends before it looks at the reason, so what a program
+        sees are the answers to its requests.
+
+        Args:
+            error: For the client.
+            linger_s: For how long requests that have not come yet are answered.
+        """
+        self._ending = error
+        for wait in self._waiting():
+            wait.reply.fail(error)
+
+        def answer() -> None:
+            self.resume()
+            if linger_s:
+                timer = threading.Timer(linger_s, self._end, [error])
+                timer.daemon = True
+                timer.start()
+            else:
+                self._end(error)
+
+        self.pool.submit(answer)
+
+    def _end(self, error: Status) -> None:
         with self._send_lock:
             if not self._closed:
                 self._closed = True
@@ -351,6 +343,9 @@ class Session:
         reply = Reply(self, name, request.request_metadata)
         if not request.HasField(name):
             reply.fail(Status(Code.INVALID_ARGUMENT, "a request without a known body"))
+            return
+        if self._ending is not None:
+            reply.fail(self._ending)
             return
         handler = self._handlers.get(name, _UNKNOWN)
         body = getattr(request, name)

@@ -33,6 +33,9 @@ from pathways_emulator.proxy.status import Code, Status
 _log = logging.getLogger(__name__)
 
 
+# For programs to wait for something and see why their session has ended.
+_LINGER_S = 3.0
+
 # Between attempts to tell the resource manager something.
 _RETRY_S = 1.0
 
@@ -194,7 +197,7 @@ class Slices:
         )
         _log.error("%s; all sessions end", message)
         for session in self._sessions():
-            session.hang_up(Status(Code.UNAVAILABLE, message))
+            session.hang_up(Status(Code.UNAVAILABLE, message), _LINGER_S)
 
     def _start_worker(self, index: int) -> None:
         if index in self._workers or self._ended.is_set():

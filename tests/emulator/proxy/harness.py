@@ -137,6 +137,7 @@ class Proxy(LineProcess):
         lost_at_most: int | None = None,
         scratch: str | None = None,
         limits: Mapping[int, int] | None = None,
+        members: Sequence[SliceMember] = (),
     ) -> None:
         """Starts it.
 
@@ -149,6 +150,7 @@ class Proxy(LineProcess):
             lost_at_most: Slices, without the end of the sessions; None for all of them.
             scratch: Location for the data of suspended slices; None for a directory beside the log.
             limits: Resource limits of the process, by ``resource.RLIMIT_*``.
+            members: Slices that are something else than alive at the start.
         """
         self._released: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.scratch = Path(scratch or log.parent / "scratch")
@@ -158,9 +160,9 @@ class Proxy(LineProcess):
         for limit, value in (limits or {}).items():
             resource.prlimit(self.process.pid, limit, (value, value))
         self.address = address
-        self.membership = Membership(
-            instance_type, True, tuple(SliceMember(i, 1, True) for i in range(slice_count))
-        )
+        slices = {i: SliceMember(i, 1, True) for i in range(slice_count)}
+        slices.update((member.index, member) for member in members)
+        self.membership = Membership(instance_type, True, tuple(slices.values()))
         self.say(self._dump())
         self.expect("started", START_TIMEOUT_S)
 

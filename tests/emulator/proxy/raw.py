@@ -37,9 +37,12 @@ class RawClient:
 
     def unary(self, method: str, request: Proto) -> bytes:
         """One call with one request and one reply."""
-        reply: bytes = self.channel.unary_unary(_SERVICE + method)(
-            request.SerializeToString(), timeout=30
-        )
+        return self.unary_raw(method, request.SerializeToString())
+
+    def unary_raw(self, method: str, request: bytes) -> bytes:
+        """The same with whatever bytes."""
+        call: Any = self.channel.unary_unary(_SERVICE + method)
+        reply: bytes = call(request, timeout=30)
         return reply
 
     def store(
@@ -95,6 +98,10 @@ class RawClient:
         self._requests.put(request.SerializeToString())
         self._next_op += 1
         return self._next_op - 1
+
+    def send_raw(self, request: bytes) -> None:
+        """Sends whatever bytes on a session's stream that was begun by a request."""
+        self._requests.put(request)
 
     def receive(self) -> Proto:
         """The next reply."""

@@ -20,7 +20,8 @@ from pathways_emulator.proxy.handlers.results import (
     semantics_of,
     spec_of,
 )
-from pathways_emulator.proxy.session import Handler, Reply, Session
+from pathways_emulator.proxy.reply import Reply
+from pathways_emulator.proxy.session import Handler, Session
 from pathways_emulator.proxy.shardings import read_sharding, single_device_sharding, with_devices
 from pathways_emulator.proxy.status import invalid_argument, unimplemented
 

@@ -6,7 +6,8 @@ from pathways_emulator.descriptors import Proto
 from pathways_emulator.proxy.devices import DeviceInfo
 from pathways_emulator.proxy.dtypes import dtype_of_kind
 from pathways_emulator.proxy.executor import DeviceDescription
-from pathways_emulator.proxy.session import Handler, Reply, Session
+from pathways_emulator.proxy.reply import Reply
+from pathways_emulator.proxy.session import Handler, Session
 
 # Every program compiled for this platform runs here; "tpu" would make the client lower some
 # operations to TPU custom calls.

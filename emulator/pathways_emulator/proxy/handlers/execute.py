@@ -15,7 +15,8 @@ from pathways_emulator.proxy.arrays import (
 from pathways_emulator.proxy.executor import Program, Value
 from pathways_emulator.proxy.handlers.programs import program_of
 from pathways_emulator.proxy.handlers.results import given, store
-from pathways_emulator.proxy.session import Handler, Reply, Session
+from pathways_emulator.proxy.reply import Reply
+from pathways_emulator.proxy.session import Handler, Session
 from pathways_emulator.proxy.status import NotYet, Status, invalid_argument
 
 

@@ -21,7 +21,8 @@ from pathways_emulator.proxy.handlers.results import (
     store,
 )
 from pathways_emulator.proxy.host_buffers import Buffer
-from pathways_emulator.proxy.session import Handler, Reply, Session
+from pathways_emulator.proxy.reply import Reply
+from pathways_emulator.proxy.session import Handler, Session
 from pathways_emulator.proxy.shardings import Shape, read_sharding
 from pathways_emulator.proxy.status import (
     Code,

@@ -4,7 +4,8 @@
 
 from pathways_emulator.descriptors import Proto, messages
 from pathways_emulator.proxy.executor import Program
-from pathways_emulator.proxy.session import Handler, Reply, Session
+from pathways_emulator.proxy.reply import Reply
+from pathways_emulator.proxy.session import Handler, Session
 from pathways_emulator.proxy.status import invalid_argument, unimplemented
 
 # The name changed during the supported versions of jaxlib; the data did not.

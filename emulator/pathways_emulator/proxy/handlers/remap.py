@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathways_emulator.descriptors import Proto
 from pathways_emulator.proxy.executor import ArraySpec, Value
 from pathways_emulator.proxy.handlers.results import derive, end_donated, read_spec, semantics_of
-from pathways_emulator.proxy.session import Reply, Session
+from pathways_emulator.proxy.reply import Reply
+from pathways_emulator.proxy.session import Session
 from pathways_emulator.proxy.status import invalid_argument
 
 # For each shard of an output: which input it comes from, and which shard of that.

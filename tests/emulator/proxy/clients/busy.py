@@ -44,10 +44,10 @@ def turns_for(seconds: float, x: jax.Array) -> int:
         turns *= 4
 
 
-def operand() -> jax.Array:
-    """Over both slices."""
+def operand(*slices: int) -> jax.Array:
+    """Over these slices, by default over both."""
     host = np.ones((8, 4096), np.float32)
-    array: jax.Array = jax.device_put(host, on(mesh_of(0, 1), ("slice", "chip")))
+    array: jax.Array = jax.device_put(host, on(mesh_of(*slices or (0, 1)), ("slice", "chip")))
     return array
 
 

@@ -7,8 +7,8 @@ Each line it hears is one thing to do; it answers ``ok``, or ``error`` and the e
 ==============  ==================================================================================
 make            arrays on slice 0, on slice 1 and on both; what was made before is forgotten
 fill MEBIBYTES  an array of that size on slice 1, computed there
-spin SECONDS    a computation on both slices; the answer comes when it has begun, and another line
-                when it has ended
+spin SECONDS    a computation on both slices, or those that are named; the answer comes when it has
+                begun, and another line when it has ended
 use             what was made, all of it
 use NAME        what was made on slice 0 or 1, or on both
 fresh           new arrays on slice 1
@@ -44,8 +44,8 @@ def do(words: list[str]) -> None:
                 lambda: jnp.arange(size, dtype=jnp.float32), out_shardings=on(mesh_of(1))
             )
             made["large"] = jax.block_until_ready(fill())
-        case ["spin", seconds]:
-            x = operand()
+        case ["spin", seconds, *slices]:
+            x = operand(*map(int, slices))
             made["spun"] = spin(x, turns_for(float(seconds), x))
             # Requests are served in order: when this one is, that program has been started.
             jax.device_put(X, jax.devices()[0]).block_until_ready()
