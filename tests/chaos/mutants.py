@@ -71,7 +71,7 @@ _honest = decide
 
 
 def decide(rules, memory, seen, now):
-    from pathways_slurm.model import Requeue
+    from pathways_slurm.plan import Requeue
 
     plan = _honest(rules, memory, seen, now)
     if seen.tasks is not None or memory.phase is ServicePhase.STOPPING:
@@ -87,11 +87,11 @@ _REQUEUES_THE_HEALTHY = """
 _honest = decide_slice
 
 
-def decide_slice(rules, index, task, memory, silent, now):
-    decision = _honest(rules, index, task, memory, silent, now)
-    if index or task is None or decision.memory.state != "READY":
+def decide_slice(rules, index, view, memory, now):
+    decision = _honest(rules, index, view, memory, now)
+    if index or view.task is None or decision.memory.state != "READY":
         return decision
-    return replace(decision, actions=(Requeue(task.id, index),))
+    return replace(decision, actions=(Requeue(view.task.id, index),))
 """
 
 _SUBMITS_AGAIN = """
