@@ -3,6 +3,7 @@
 """A component in a container: what it gets, and how it ends."""
 
 import os
+import resource
 import signal
 import stat
 from pathlib import Path
@@ -117,3 +118,12 @@ def test_settings_of_enroot_do_not_change_what_a_start_means(layer: Layer, image
         environment={"ENROOT_ROOTFS_WRITABLE": "y", "ENROOT_DATA_PATH": "/nonexistent"},
     )
     assert "Read-only" in done.stderr
+
+
+def test_a_start_of_what_is_unpacked_costs_little(layer: Layer, image: Path) -> None:
+    """Less than a second of processor time; how long it takes depends on what else runs."""
+    layer.run(image, "/bin/true")
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert layer.run(image, "/bin/true").returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
