@@ -113,7 +113,9 @@ class Slices:
         self._workers: dict[int, threading.Thread] = {}
         if policy.suspends:
             self._remove("")  # What a proxy that was killed has left.
-        for index in range(len(self._states)):
+        for index, state in enumerate(self._states):
+            if not isinstance(state, Down):
+                _log.info("%s", slice_state.describe(index, state))
             self._start_worker(index)
 
     @property
@@ -165,7 +167,9 @@ class Slices:
         self._states = after
         self._seen.update(i for i, state in enumerate(after) if not isinstance(state, Down))
         for index in changed:
-            _log.info("%s", slice_state.describe(index, after[index]))
+            new = slice_state.describe(index, after[index])
+            if new != slice_state.describe(index, before[index]):
+                _log.info("%s", new)
         self._check_losses(lost_before)
         health = slice_state.health_of(after)
         if health.slices != self._health.slices:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Protocol, Self
 
 from pathways_emulator.membership import Membership, Notice, SliceMember
 
@@ -231,11 +231,17 @@ class Proxy(LineProcess):
         return json.dumps(dataclasses.asdict(self.membership))
 
 
+class HasAddress(Protocol):
+    """Whatever clients can be sent to."""
+
+    address: str
+
+
 class Client(LineProcess):
     """One of the programs in ``clients/``, an ordinary JAX program."""
 
     def __init__(
-        self, program: str, proxy: Proxy, log: Path, arguments: Sequence[str] = ()
+        self, program: str, proxy: HasAddress, log: Path, arguments: Sequence[str] = ()
     ) -> None:
         super().__init__(
             [sys.executable, "-m", f"tests.emulator.proxy.clients.{program}", *arguments],
