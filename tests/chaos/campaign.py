@@ -33,6 +33,7 @@ SETTLE_S = 120.0
 _TRAIN_S = 90.0
 _END_S = 90.0
 _UNDO_AGAIN_S = 2.0
+_REPAIR_EVERY_S = 5.0
 # Left unspent, so that no budget runs out by what the service does by itself.
 _RESERVE = 3
 # What a slice may be hit, so that its waits between restarts stay short.
@@ -233,8 +234,15 @@ class Campaign:
         began = time.monotonic()
         step = self._workload.step
 
+        repaired = 0.0
+
         def meanwhile() -> None:
+            nonlocal repaired
             self._tend(report)
+            if time.monotonic() - repaired > _REPAIR_EVERY_S:
+                repaired = time.monotonic()
+                if words := self.stage.repair():
+                    self._say(words)
 
         try:
             self._undo_all()

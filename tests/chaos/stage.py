@@ -57,6 +57,9 @@ class Stage(Protocol):
     def stop(self) -> None:
         """Tells it to end, in order; returns at once."""
 
+    def repair(self) -> str:
+        """What an administrator does in the calm, in words; "" if there is nothing to do."""
+
     def close(self) -> None:
         """Ends all that is left, whatever state it is in."""
 
@@ -134,6 +137,9 @@ class LocalStage:
         if self._root is not None:
             self._root.send_signal(signal.SIGINT)
 
+    def repair(self) -> str:
+        return ""
+
     def close(self) -> None:
         resume(self.service.home)
         self.service.close()
@@ -167,6 +173,18 @@ class SlurmStage:
 
     def stop(self) -> None:
         self.cluster.run("scancel", self.job, check=False)
+
+    def repair(self) -> str:
+        """Resumes drained nodes: Slurm drains them by itself, and waits for a human.
+
+        A slurmctld that was killed while a job started finds it twice ("Duplicate jobid").
+        """
+        drained = [node for node, state in self.cluster.node_states().items() if "drain" in state]
+        if not drained:
+            return ""
+        nodes = ",".join(drained)
+        self.cluster.run("scontrol", "update", f"nodename={nodes}", "state=resume", check=False)
+        return f"drained nodes resumed: {nodes}"
 
     def close(self) -> None:
         resume(self.service.home)
