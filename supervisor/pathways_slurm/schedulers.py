@@ -24,6 +24,7 @@ def make_scheduler(settings: "Settings") -> Scheduler:
         settings.slurm_options,
         service_address=settings.service_address,
         timeout_s=settings.slurm_timeout_s,
+        power_down=settings.power_down == "auto",
     )
 
 

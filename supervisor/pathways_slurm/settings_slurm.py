@@ -4,7 +4,7 @@
 
 import re
 import shlex
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator
 
@@ -137,6 +137,34 @@ class SlurmSettings(BaseModel):
         "an IPv4 address or a host name",
         default="",
         default_text="the node's NodeAddr in Slurm",
+    )
+
+    power_down: Literal["auto", "never"] = setting(
+        "PATHWAYS_POWER_DOWN",
+        "Whether nodes that fail, or are given back for maintenance, are powered down",
+        "auto (where Slurm does that, and this user or a rule of sudo may order it) or never",
+        default="auto",
+    )
+    node_budget: int = setting(
+        "PATHWAYS_NODE_BUDGET",
+        "How many faults of a node in one window have it excluded",
+        "a whole number from 0; 0: no node is excluded",
+        default=3,
+        ge=0,
+    )
+    node_window_s: Seconds = setting(
+        "PATHWAYS_NODE_WINDOW_S",
+        "Length of the window of PATHWAYS_NODE_BUDGET",
+        "seconds from 1",
+        default=3600,
+        ge=1,
+    )
+    node_exclusion_s: Seconds = setting(
+        "PATHWAYS_NODE_EXCLUSION_S",
+        "After what time an excluded node is tried again; twice as long each further time",
+        "seconds from 1",
+        default=1800,
+        ge=1,
     )
 
     @property

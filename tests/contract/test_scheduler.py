@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from tests.contract.harness import SchedulerHarness
 
-from pathways_slurm.scheduler.base import SchedulerError
+from pathways_slurm.scheduler.base import Power, SchedulerError
 from pathways_slurm.states import TaskState
 
 ENDINGS = [
@@ -479,3 +479,51 @@ class TestObservation:
         ids = [task.id for task in scheduler.tasks([first, second])]
         assert sorted(ids) == sorted([f"{first}_0", f"{second}_3"])
         assert scheduler.tasks([]) == ()
+
+
+class TestNodes:
+    def test_a_task_keeps_off_nodes_or_is_said_not_to(self, harness: SchedulerHarness) -> None:
+        scheduler = harness.delayed_factory()()
+        array = scheduler.submit(harness.spec(hosts=2))
+        before = harness.running(array)[0]
+        nodes = [node.name for node in before.nodes]
+        for incarnation in (2, 3):
+            # Also across a requeue that nobody repeats it for.
+            harness.signal_host(0, 0, signal.SIGKILL)
+            harness.ended(before.id)
+            scheduler.requeue(before.id)
+            if incarnation == 2:
+                pending = harness.task(before.id)
+                avoids = scheduler.avoid(before.id, nodes)
+                assert harness.scheduler().avoid(before.id, nodes) is avoids
+                assert harness.task(before.id) == pending
+            scheduler.release(before.id)
+            after = {node.name for node in harness.rerun(before.id, incarnation).nodes}
+            assert after.isdisjoint(nodes) is avoids
+
+    def test_a_task_may_run_anywhere_again(self, harness: SchedulerHarness) -> None:
+        scheduler = harness.delayed_factory()()
+        array = scheduler.submit(harness.spec())
+        before = harness.running(array)[0]
+        scheduler.requeue(before.id)
+        harness.until(
+            lambda: harness.task(before.id).state is TaskState.PENDING, "the task is pending"
+        )
+        scheduler.avoid(before.id, [node.name for node in before.nodes])
+        assert scheduler.avoid(before.id, []) is True
+        scheduler.release(before.id)
+        assert harness.rerun(before.id, 2).nodes == before.nodes
+
+    def test_no_task_no_list(self, harness: SchedulerHarness) -> None:
+        with pytest.raises(SchedulerError, match="no task"):
+            harness.scheduler().avoid("999999_0", [])
+
+    def test_nodes_with_a_task_are_there_and_stay_so(self, harness: SchedulerHarness) -> None:
+        scheduler = harness.scheduler()
+        task = harness.running(scheduler.submit(harness.spec(hosts=2)))[0]
+        nodes = [node.name for node in task.nodes]
+        assert scheduler.power_down([]) is False
+        assert scheduler.power_down(nodes) is False
+        assert scheduler.power(nodes) == dict.fromkeys(nodes, Power.ON)
+        assert harness.task(task.id) == task
+        assert len(harness.live(0)) == 2

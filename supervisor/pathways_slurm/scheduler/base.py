@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The narrow boundary to whatever runs array tasks: Slurm, or processes on this machine.
 
-The supervisor needs eight verbs and one snapshot type, nothing else. An array is the set of tasks
+The supervisor needs a few verbs and one snapshot type, nothing else. An array is the set of tasks
 submitted for one service run; a task is one TPU slice and holds all of that slice's nodes.
 """
 
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
@@ -34,6 +35,16 @@ class Node:
     address: str
 
 
+class Power(StrEnum):
+    """Whether a node is there, as far as the scheduler knows."""
+
+    ON = "ON"
+    GOING_DOWN = "GOING_DOWN"
+    OFF = "OFF"  # it is booted, or made anew, for the next task on it
+    COMING_UP = "COMING_UP"
+    FAILED = "FAILED"  # it does not answer, or the scheduler has it down
+
+
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
     """A request to run ``argv`` once on every host of every slice in ``indices``.
@@ -55,6 +66,7 @@ class ArraySpec:
         env: Variables for every host's process.
         first_incarnation: Incarnation of the first run of each task of this array.
         log_dir: Where output goes, appended: ``slice-I/host-H.log`` below it.
+        avoid: Names of nodes to keep off, as with ``Scheduler.avoid``, where that can be.
     """
 
     tag: str
@@ -64,6 +76,7 @@ class ArraySpec:
     env: Mapping[str, str] = field(default_factory=dict)
     first_incarnation: int = 1
     log_dir: Path = Path()
+    avoid: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +176,31 @@ class Scheduler(Protocol):
         """
 
     def power_down(self, nodes: Sequence[str]) -> bool:
-        """Asks for nodes to be powered down, and so re-created, once no task runs on them.
+        """Asks for nodes to be powered down, and so made anew for the next task on them.
 
-        False if this cluster or user cannot.
+        A node that somebody else has by now, or that is out of service, is left alone. The first
+        call lets what is left of a run of ours end; a further one, while a node still has not gone
+        down for it, ends that by force. Twice is once for a node that goes down or is off.
+
+        Returns:
+            Whether any of the nodes goes down; the scheduler's log says why others do not. False
+            also if this cluster, or this user, powers no nodes down.
+        """
+
+    def power(self, nodes: Sequence[str]) -> Mapping[str, Power]:
+        """Whether nodes are there, by name; those that are not known to be nodes are left out."""
+
+    def avoid(self, task_id: str, nodes: Sequence[str]) -> bool:
+        """Keeps a pending task off these nodes and no others, until told otherwise.
+
+        Holds across requeues. Idempotent. No nodes: it may run anywhere again.
+
+        Returns:
+            Whether it does. False if nodes can't be chosen here, or too few would be left for the
+            array's tasks; then what it kept off before stays as it was.
+
+        Raises:
+            SchedulerError: There is no such task.
         """
 
     def eviction(self) -> str:

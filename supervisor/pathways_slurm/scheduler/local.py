@@ -27,6 +27,7 @@ from pathways_slurm.files import make_private_dir, sync_dir
 from pathways_slurm.scheduler.base import (
     ArraySpec,
     Node,
+    Power,
     SchedulerError,
     SchedulerUnavailable,
     Task,
@@ -179,9 +180,18 @@ class LocalScheduler:
         return ""
 
     def power_down(self, nodes: Sequence[str]) -> bool:
-        """False: nobody re-creates this machine."""
+        """False: nobody makes this machine anew."""
         del nodes
         return False
+
+    def power(self, nodes: Sequence[str]) -> Mapping[str, Power]:
+        """Every node is this machine, which is there."""
+        return dict.fromkeys(nodes, Power.ON)
+
+    def avoid(self, task_id: str, nodes: Sequence[str]) -> bool:
+        """False for any nodes: they are addresses of this machine."""
+        with self._task(task_id):
+            return not nodes
 
     def prune(self, older_than_s: float) -> None:
         """Forgets arrays whose tasks all ended more than ``older_than_s`` seconds ago."""

@@ -13,6 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -20,10 +21,12 @@ import structlog
 from pathways_slurm.scheduler.base import (
     ArraySpec,
     Node,
+    Power,
     SchedulerError,
     SchedulerUnavailable,
     Task,
 )
+from pathways_slurm.scheduler.slurm_avoid import Avoidance
 from pathways_slurm.scheduler.slurm_command import Runner, SlurmClient, refusal, run_command
 from pathways_slurm.scheduler.slurm_intents import IntentStore
 from pathways_slurm.scheduler.slurm_nodes import NodeDirectory
@@ -41,7 +44,7 @@ from pathways_slurm.scheduler.slurm_parse import (
     parse_rows,
     parse_switches,
 )
-from pathways_slurm.scheduler.slurm_power import power_down
+from pathways_slurm.scheduler.slurm_power import NodePower
 from pathways_slurm.scheduler.slurm_service_job import ServiceJob
 from pathways_slurm.scheduler.slurm_submission import Submissions
 from pathways_slurm.scheduler.slurm_view import TaskView, never_ran
@@ -80,6 +83,7 @@ class SlurmScheduler:
         service_address: str = "",
         timeout_s: float = DEFAULT_TIMEOUT_S,
         settle_s: float = DEFAULT_SETTLE_S,
+        power_down: bool = True,
         environment: Mapping[str, str] | None = None,
         runner: Runner = run_command,
     ) -> None:
@@ -93,6 +97,7 @@ class SlurmScheduler:
             timeout_s: For each command.
             settle_s: For how long Slurm must show no array before one whose sbatch had no clear
                 answer is submitted again.
+            power_down: Whether to try that at all.
             environment: By default, that of this process.
             runner: Runs the commands.
         """
@@ -105,6 +110,8 @@ class SlurmScheduler:
             self._client, IntentStore(directory), options, _SCRIPT, settle_s
         )
         self._view = TaskView(self._submissions)
+        self._power = NodePower(self._client, self._nodes, power_down)
+        self._avoidance = Avoidance(self._client, self._nodes, options.extra_args, self._islands)
         self._job = ServiceJob.of(self._environment)
         self._eviction = ""
 
@@ -126,6 +133,8 @@ class SlurmScheduler:
 
     def submit(self, spec: ArraySpec) -> str:
         """See the protocol."""
+        if spec.avoid:
+            spec = replace(spec, avoid=self._avoided(spec))
         return self._submissions.submit(
             spec, self._look, lambda: self._constraint(spec.hosts_per_task), self._environment
         )
@@ -217,10 +226,35 @@ class SlurmScheduler:
         return self._eviction
 
     def power_down(self, nodes: Sequence[str]) -> bool:
-        """See the protocol. Takes the rights of an operator, which few users of a cluster have."""
-        why = power_down(self._client, nodes) if nodes else "there are none"
+        """See the protocol. Takes the rights of an operator, or an administrator's rule for sudo.
+
+        Raises SchedulerUnavailable.
+        """
+        if not nodes:
+            return False
+        ending = [row for row in self._look() if row.state is TaskState.COMPLETING]
+        hanging = {
+            name
+            for row in ending
+            if self._view.is_ours(row) and row.nodes
+            for name in self._nodes.expand(row.nodes)
+        }
+        return self._power.down(nodes, frozenset(hanging))
+
+    def power(self, nodes: Sequence[str]) -> Mapping[str, Power]:
+        """See the protocol."""
+        return self._power.look(nodes)
+
+    def avoid(self, task_id: str, nodes: Sequence[str]) -> bool:
+        """See the protocol. Raises SchedulerUnavailable also if the task is not pending."""
+        rows = self._look()
+        row = self._row(rows, task_id)
+        if row.state not in (TaskState.PENDING, TaskState.HELD):
+            raise SchedulerUnavailable(f"task {task_id} is not pending")
+        slices = sum(other.array == row.array and not other.state.ended for other in rows)
+        why = self._avoidance.apply(task_id, nodes, slices)
         if why:
-            _log.info("nodes are not powered down", nodes=list(nodes), why=why)
+            _log.warning("nodes are not excluded", task=task_id, nodes=list(nodes), why=why)
         return not why
 
     def _address_outside(self, host: str) -> str:
@@ -254,21 +288,23 @@ class SlurmScheduler:
 
         Orders given while Slurm ends a run are lost, or act on the wrong one, without a word.
         """
-        match = _TASK_ID.fullmatch(task_id)
         deadline = time.monotonic() + self._client.timeout_s
         while True:
-            rows = self._look() if match else ()
-            row = next((row for row in rows if row.id == task_id and self._view.is_ours(row)), None)
-            if row is None:
-                raise SchedulerError(
-                    f"Slurm lists no task {task_id!r} of this user's services; a task id is "
-                    "ARRAY_INDEX, such as 44_3, and Slurm forgets ended ones after MinJobAge"
-                )
+            row = self._row(self._look() if _TASK_ID.fullmatch(task_id) else (), task_id)
             if row.state is not TaskState.COMPLETING:
                 return row
             if time.monotonic() >= deadline:
                 raise SchedulerUnavailable(f"task {task_id} is still ending")
             time.sleep(_POLL_S)
+
+    def _row(self, rows: Sequence[Row], task_id: str) -> Row:
+        for row in rows:
+            if row.id == task_id and row.index is not None and self._view.is_ours(row):
+                return row
+        raise SchedulerError(
+            f"Slurm lists no task {task_id!r} of this user's services; a task id is "
+            "ARRAY_INDEX, such as 44_3, and Slurm forgets ended ones after MinJobAge"
+        )
 
     def _unless_overtaken(self, task_id: str, *argv: str) -> None:
         done = self._client.order(*argv)
@@ -307,12 +343,22 @@ class SlurmScheduler:
     def _constraint(self, hosts: int) -> str:
         if hosts == 1 or "[" in self._options.constraint:
             return self._options.constraint
-        partition = self._options.partition or parse_default_partition(
-            self._client.look("scontrol", "--oneliner", "show", "partition")
-        )
-        among = set((partition or "").split(","))
+        among = set(self._partition().split(","))
         nodes = [info for info in self._nodes.infos() if info.partitions & among]
         return slice_constraint(hosts, nodes, self._islands(), self._options)
+
+    def _partition(self) -> str:
+        return self._options.partition or parse_default_partition(
+            self._client.look("scontrol", "--oneliner", "show", "partition")
+        )
+
+    def _avoided(self, spec: ArraySpec) -> tuple[str, ...]:
+        names, why = self._avoidance.possible(
+            spec.avoid, self._partition(), spec.hosts_per_task, len(spec.indices)
+        )
+        if why:
+            _log.warning("nodes are not excluded", array=spec.tag, nodes=spec.avoid, why=why)
+        return names
 
     def _islands(self) -> tuple[frozenset[str], ...]:
         """Groups of nodes that no job spans; none without a tree topology."""

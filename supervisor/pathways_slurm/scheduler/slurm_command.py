@@ -116,7 +116,8 @@ def run_command(
             code: int | None = process.returncode
         except subprocess.TimeoutExpired:
             # The whole session, or a helper that holds the pipe could keep us waiting.
-            with contextlib.suppress(ProcessLookupError):
+            # What became root by sudo can't be killed; Slurm's own time-outs end it.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
             code = None
@@ -166,6 +167,11 @@ class SlurmClient:
         self._runner = runner
         # Messages are matched and times are read, so both must be the same everywhere.
         self._environment = without_slurm(environment) | {"LC_ALL": "C", "TZ": "UTC0"}
+
+    def program(self, name: str) -> str | None:
+        """The absolute path of a program in this user's PATH, None if there is none."""
+        found = shutil.which(name, path=self._path)
+        return found if found and found.startswith("/") else None
 
     def look(self, *argv: str) -> str:
         """What a command that only asks prints.

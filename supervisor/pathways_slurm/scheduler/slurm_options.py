@@ -11,6 +11,7 @@ from pathways_slurm.scheduler.base import ArraySpec, SchedulerError
 from pathways_slurm.scheduler.slurm_parse import NodeInfo, format_comment
 
 JOB_NAME_PREFIX = "pathways-"
+_EXCLUDE = "--exclude="
 # Options that the scheduler sets itself and finds its tasks by.
 OWN_OPTIONS = frozenset(
     {
@@ -63,6 +64,12 @@ class SlurmOptions:
     extra_args: tuple[str, ...] = ()
 
 
+def user_excludes(extra_args: Sequence[str]) -> tuple[str, ...]:
+    """Expressions for nodes that the user's own options exclude. Of several, sbatch takes one."""
+    own = [word.removeprefix(_EXCLUDE) for word in extra_args if word.startswith(_EXCLUDE)]
+    return tuple(own[-1:])
+
+
 def job_name(tag: str) -> str:
     """Of the array with this tag."""
     return f"{JOB_NAME_PREFIX}{tag}"
@@ -87,6 +94,7 @@ def sbatch_argv(
         "--constraint": constraint,
         "--time": options.time_limit,
         "--gres": options.gres,
+        "--exclude": ",".join([*user_excludes(options.extra_args), *sorted(spec.avoid)]),
     }
     # A percent sign in a path would be one of sbatch's patterns.
     log_dir = str(spec.log_dir.absolute())
@@ -108,7 +116,7 @@ def sbatch_argv(
         "--chdir=/",
         "--export=ALL",
         *(f"{name}={value}" for name, value in chosen.items() if value),
-        *options.extra_args,
+        *(word for word in options.extra_args if not word.startswith(_EXCLUDE)),
         str(script),
         log_dir,
         str(spec.first_incarnation),

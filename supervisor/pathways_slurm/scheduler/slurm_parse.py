@@ -255,12 +255,21 @@ def parse_comment(comment: str) -> tuple[str, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """A node as Slurm's configuration has it; ``address`` may be a name."""
+    """A node as Slurm has it.
+
+    Attributes:
+        name: Of the node.
+        address: May be a name.
+        features: That it has.
+        partitions: That it is in.
+        state: Slurm's words for it, such as IDLE and POWERED_DOWN.
+    """
 
     name: str
     address: str
     features: frozenset[str] = frozenset()
     partitions: frozenset[str] = frozenset()
+    state: frozenset[str] = frozenset()
 
 
 def parse_nodes(text: str) -> tuple[NodeInfo, ...]:
@@ -277,18 +286,24 @@ def parse_nodes(text: str) -> tuple[NodeInfo, ...]:
                     address=words.get("NodeAddr", name),
                     features=_words(features),
                     partitions=_words(words.get("Partitions", "")),
+                    state=_states(words.get("State", "")),
                 )
             )
     return tuple(found)
 
 
-def parse_default_partition(text: str) -> str | None:
-    """The default partition in ``scontrol --oneliner show partition``."""
+def parse_job(text: str) -> dict[str, str]:
+    """The fields of ``scontrol --oneliner show job`` of one task."""
+    return _key_values(text)
+
+
+def parse_default_partition(text: str) -> str:
+    """The default partition in ``scontrol --oneliner show partition``; "" if there is none."""
     for line in text.splitlines():
         words = line.split()
         if "Default=YES" in words and words[0].startswith("PartitionName="):
             return words[0].partition("=")[2]
-    return None
+    return ""
 
 
 def parse_setting(text: str, name: str) -> str:
@@ -314,6 +329,12 @@ def _key_values(line: str) -> dict[str, str]:
     pairs = [word.split("=", 1) for word in line.split() if "=" in word]
     # The first of a name counts: free text, such as a node's reason, comes last.
     return dict(reversed(pairs))
+
+
+def _states(text: str) -> frozenset[str]:
+    # Some versions write a mark behind the first word in place of NOT_RESPONDING.
+    silent = {"NOT_RESPONDING"} if "*" in text else set()
+    return frozenset(re.findall(r"[A-Z_]+", text)) | silent
 
 
 def _words(text: str) -> frozenset[str]:

@@ -4,6 +4,7 @@
 
 from tests.contract.test_scheduler import (
     TestCancel,
+    TestNodes,
     TestNotify,
     TestObservation,
     TestRefusals,
@@ -14,6 +15,7 @@ from tests.contract.test_scheduler import (
 
 __all__ = [
     "TestCancel",
+    "TestNodes",
     "TestNotify",
     "TestObservation",
     "TestRefusals",

@@ -276,6 +276,27 @@ class TestPower:
         assert set(nodes) <= cluster.pids.keys()
 
 
+class TestExcludedNodes:
+    def test_a_new_array_keeps_off_them(self, harness: SlurmHarness) -> None:
+        scheduler = harness.scheduler()
+        nodes = ("tpu-0-0", "tpu-1-1", "no-such-node")
+        tasks = harness.running(scheduler.submit(replace(harness.spec(slices=2), avoid=nodes)))
+        used = {node.name for task in tasks.values() for node in task.nodes}
+        assert used.isdisjoint(nodes)
+
+    def test_never_so_many_that_a_task_finds_no_place(self, harness: SlurmHarness) -> None:
+        spec = harness.spec(slices=SLICES, hosts=2)
+        scheduler = harness.scheduler()
+        task = harness.running(scheduler.submit(spec))[0]
+        nodes = [node.name for node in task.nodes]
+        scheduler.requeue(task.id)
+        harness.until(lambda: harness.task(task.id).state is TaskState.PENDING, "it is pending")
+        assert scheduler.avoid(task.id, nodes[:1]) is False
+        assert "ExcNodeList=(null)" in harness.slurm("scontrol", "-o", "show", "job", task.id)
+        scheduler.release(task.id)
+        assert [node.name for node in harness.rerun(task.id, 2).nodes] == nodes
+
+
 class TestPreemption:
     @pytest.fixture
     def low(self, cluster: DevCluster, tmp_path: Path) -> Iterator[SlurmHarness]:

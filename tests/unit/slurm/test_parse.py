@@ -279,7 +279,7 @@ def test_nodes() -> None:
     text = (
         "NodeName=tpu-0-0 Arch=x86_64 CoresPerSocket=1  AvailableFeatures=tpu,slice0 "
         "ActiveFeatures=tpu,slice0 Gres=tpu:v6e:4 NodeAddr=127.0.111.1 NodeHostName=tpu-0-0 "
-        "OS=Linux 6.1 #1 SMP @0  State=IDLE Partitions=tpu,tpu-low  "
+        "OS=Linux 6.1 #1 SMP @0  State=IDLE*+COMPLETING Partitions=tpu,tpu-low  "
         "Reason=moved to NodeAddr=10.0.0.1 [root@2026-11-29T16:24:57]\n"
         "NodeName=plain AvailableFeatures=(null) State=DOWN\n"
     )
@@ -289,8 +289,9 @@ def test_nodes() -> None:
             "127.0.111.1",
             frozenset({"tpu", "slice0"}),
             frozenset({"tpu", "tpu-low"}),
+            frozenset({"IDLE", "COMPLETING", "NOT_RESPONDING"}),
         ),
-        NodeInfo("plain", "plain"),
+        NodeInfo("plain", "plain", state=frozenset({"DOWN"})),
     )
     assert parse_nodes("Node nope not found\n") == ()
 
@@ -301,7 +302,7 @@ def test_the_default_partition() -> None:
         "PartitionName=cpu AllowGroups=ALL Default=YES QoS=N/A\n"
     )
     assert parse_default_partition(text) == "cpu"
-    assert parse_default_partition(text.replace("YES", "NO")) is None
+    assert parse_default_partition(text.replace("YES", "NO")) == ""
 
 
 def test_topology() -> None:

@@ -372,34 +372,3 @@ class TestConstraint:
         with pytest.raises(SchedulerUnavailable):
             case.scheduler().submit(spec)
         assert case.slurm.count("sbatch") == 0
-
-
-class TestPowerDown:
-    UPDATE = "scontrol update nodename=n0,n1 state=power_down_asap"
-
-    def answers(self, program: str, code: int = 0, words: str = "") -> dict[str, tuple[int, str]]:
-        config = f"SuspendExcNodes         = (null)\nSuspendProgram          = {program}\n"
-        return {"scontrol show config": (0, config), self.UPDATE: (code, words)}
-
-    def test_where_slurm_takes_it(self, case: Case) -> None:
-        case.slurm.answers = self.answers("/opt/suspend")
-        assert case.scheduler().power_down(["n0", "n1"]) is True
-        assert case.slurm.calls[-1] == tuple(self.UPDATE.split())
-
-    def test_where_this_user_may_not(self, case: Case) -> None:
-        case.slurm.answers = self.answers("/opt/suspend", 1, "slurm_update error: Invalid user id")
-        assert case.scheduler().power_down(["n0", "n1"]) is False
-
-    def test_where_no_node_is_ever_powered_down(self, case: Case) -> None:
-        case.slurm.answers = self.answers("(null)")
-        assert case.scheduler().power_down(["n0", "n1"]) is False
-        assert case.slurm.count("scontrol") == 1
-
-    def test_of_no_node(self, case: Case) -> None:
-        assert case.scheduler().power_down([]) is False
-        assert case.slurm.calls == []
-
-    def test_without_an_answer(self, case: Case) -> None:
-        case.slurm.answers = self.answers("/opt/suspend", 1, "Socket timed out on send/recv")
-        with pytest.raises(SchedulerUnavailable):
-            case.scheduler().power_down(["n0", "n1"])

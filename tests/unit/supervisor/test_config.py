@@ -192,6 +192,10 @@ def test_everything_wrong_is_said_at_once() -> None:
             "PATHWAYS_SLURM_EXTRA_ARGS": "-p other",
             "PATHWAYS_SLURM_TIMEOUT_S": "0",
             "PATHWAYS_SERVICE_ADDRESS": "grpc://10.0.0.1",
+            "PATHWAYS_POWER_DOWN": "always",
+            "PATHWAYS_NODE_BUDGET": "-1",
+            "PATHWAYS_NODE_WINDOW_S": "0",
+            "PATHWAYS_NODE_EXCLUSION_S": "an hour",
         }
     )
     # All settings there are, and in the order of the table.
@@ -238,6 +242,10 @@ def test_everything_wrong_is_said_at_once() -> None:
         "PATHWAYS_SLURM_EXTRA_ARGS": ("has the word '-p', which is not of the form --option=value"),
         "PATHWAYS_SLURM_TIMEOUT_S": "is too small",
         "PATHWAYS_SERVICE_ADDRESS": "is neither an IPv4 address nor a host name",
+        "PATHWAYS_POWER_DOWN": "is not one of the valid values",
+        "PATHWAYS_NODE_BUDGET": "is too small",
+        "PATHWAYS_NODE_WINDOW_S": "is too small",
+        "PATHWAYS_NODE_EXCLUSION_S": "is not a number of seconds",
     }
     assert str(faults["TPU_TYPE"]) == (
         "TPU_TYPE='v7x' is not a known TPU type. Valid: v4, v5e, v5p, v6e, tpu7x. Default: v6e."
