@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.chaos.checker import Checker
 from tests.chaos.faults import Fault, Hit, Missed
-from tests.chaos.rules import Violation
+from tests.chaos.judging import Violation
 from tests.chaos.schedule import Entry, schedule
 from tests.chaos.stage import (
     BUDGET,

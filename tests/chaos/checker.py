@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos import sightings
-from tests.chaos.rules import Bounds, Causes, Violation, all_rules
+from tests.chaos.judging import Bounds, Causes, Violation
+from tests.chaos.rules import all_rules
 from tests.chaos.sightings import LineReader, Sighting, Task
 
 _LOOK_EVERY_S = 0.5

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from slurm.devcluster.cluster import DevCluster
 from tests.chaos import sightings
 from tests.chaos.checker import Subject
-from tests.chaos.rules import Bounds
+from tests.chaos.judging import Bounds
 from tests.chaos.sightings import Process, Worker
 from tests.e2e.service import ServiceUnderTest, output_of
 from tests.slurm.service.service import SlurmService

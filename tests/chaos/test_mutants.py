@@ -15,8 +15,8 @@ from types import TracebackType
 import pytest
 from tests.chaos import mutants
 from tests.chaos.checker import Checker
+from tests.chaos.judging import Bounds, Violation
 from tests.chaos.mutants import Mutant
-from tests.chaos.rules import Bounds, Violation
 from tests.chaos.stage import Actors, LocalStage, send, slices_of, subject_of, wait_for
 
 _SLICES = 2
