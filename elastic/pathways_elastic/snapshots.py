@@ -161,7 +161,13 @@ class Snapshot:
                 smallest = by_slice.get(piece.device.slice_index)
                 if smallest is None or piece.data.nbytes < smallest.nbytes:
                     by_slice[piece.device.slice_index] = piece.data
-        kept = {i for i, data in by_slice.items() if i in slices and _is_there(data)}
+        # That an array was ready once is not asked again; a copy of it has to be made.
+        copies = {
+            index: jax.device_put(data, data.sharding, may_alias=False)
+            for index, data in by_slice.items()
+            if index in slices
+        }
+        kept = {index for index, copy in copies.items() if _is_there(copy)}
         leaves = tuple(
             replace(leaf, pieces=tuple(p for p in leaf.pieces if p.device.slice_index in kept))
             if isinstance(leaf, OnSlices)
