@@ -2,30 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The example program through a service: what a lost slice costs, and what it does not change."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.e2e.service import CHECKOUT, ServiceUnderTest, output_of, wait_until
-
-PROGRAM = str(CHECKOUT / "docs" / "examples" / "train_transformer.py")
-STEPS = 60
-
-
-def read(metrics: Path) -> list[dict[str, Any]]:
-    if not metrics.exists():
-        return []
-    lines = metrics.read_text().splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
-
-
-def losses(events: list[dict[str, Any]]) -> dict[int, float]:
-    return {e["step"]: e["loss"] for e in events if e["event"] == "step"}
+from tests.e2e.service import ServiceUnderTest, output_of, wait_until
+from tests.e2e.training import PROGRAM, STEPS, Training, losses, read
 
 
 @pytest.fixture(scope="module")
@@ -40,34 +24,6 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
         check=True,
     )
     return losses(read(metrics))
-
-
-class Training:
-    """The program on a service's slices, in small steps between checkpoints."""
-
-    def __init__(self, service: ServiceUnderTest, *options: str) -> None:
-        self._service = service
-        self.metrics = service.home / "metrics"
-        self.process = service.start(
-            *("run", "--timeout", "60", "--", sys.executable, PROGRAM),
-            *("--steps", str(STEPS), "--checkpoint-period", "2", "--poll-interval", "0.5"),
-            *("--checkpoint-dir", str(service.home / "checkpoints")),
-            *("--metrics", str(self.metrics), *options),
-        )
-
-    def wait_for_steps(self, count: int, slices: list[int], timeout_s: float = 90.0) -> None:
-        """Waits until the last ``count`` events are steps on ``slices``."""
-
-        def reached() -> bool:
-            assert self.process.poll() is None, output_of(self.process) + self._service.logs()
-            last = read(self.metrics)[-count:]
-            return len(last) == count and all(e.get("slices") == slices for e in last)
-
-        wait_until(reached, timeout_s, f"{count} steps on slices {slices}", every_s=0.02)
-
-    def kill_worker(self, slice_index: int) -> None:
-        pid = self._service.status()["slices"][slice_index]["hosts"][0]["pid"]
-        os.kill(pid, signal.SIGKILL)
 
 
 def test_slices_lost_one_after_the_other_change_no_loss(

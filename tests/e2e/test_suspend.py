@@ -1,0 +1,66 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Slices that go after notice and return: a training program sees a pause, and no other bit."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.service import ServiceUnderTest
+from tests.e2e.training import PACED, SMALL, STEPS, Training, losses
+
+
+@pytest.fixture
+def unforgiving(tmp_path: Path) -> Iterator[ServiceUnderTest]:
+    """Three slices, all of which must be there; a single failure of one ends the service."""
+    under_test = ServiceUnderTest(
+        tmp_path / "home", MIN_SLICES="3", PATHWAYS_SLICE_RESTART_BUDGET="0"
+    )
+    yield under_test
+    under_test.close()
+
+
+@pytest.mark.timeout(600)
+def test_training_computes_the_same_bits_when_two_slices_are_suspended(
+    unforgiving: ServiceUnderTest,
+) -> None:
+    unforgiving.up()
+    undisturbed = Training(unforgiving, *SMALL, name="undisturbed")
+    undisturbed.expect_success()
+    before = unforgiving.status()["slices"]
+
+    training = Training(unforgiving, *SMALL, *PACED, name="suspended")
+    for index, step in ((1, 20), (2, 40)):
+        training.wait_for_step(step)
+        os.kill(before[index]["hosts"][0]["pid"], signal.SIGTERM)
+        after = unforgiving.wait_for_slice(index, "READY", above=1)
+        assert after["incarnation"] == 2
+    output = training.expect_success()
+
+    assert len(losses(training.events)) == STEPS
+    assert losses(training.events) == losses(undisturbed.events)
+    # Nothing but what the other run has told: no error, no new mesh, no checkpoint, no step twice.
+    assert training.told == undisturbed.told
+    assert "Traceback" not in output
+    for index in (1, 2):
+        about = [e for e in unforgiving.events() if e["subject"] == f"slice {index}"]
+        reasons = [e["reason"] for e in about]
+        assert reasons[reasons.index("SliceReady") + 1 :][:2] == ["SliceNotice", "SliceGone"]
+        assert "SliceLost" not in reasons
+        (gone,) = (e for e in about if e["reason"] == "SliceGone")
+        assert "saved" in gone["message"]
+        assert _is_between_steps(gone["time"], training)
+    # The first slice is the one that nobody touched.
+    assert unforgiving.status()["slices"][0] == before[0]
+    assert _files_below(Path(unforgiving.settings["GCS_BUCKET"])) == []
+
+
+def _is_between_steps(moment: float, training: Training) -> bool:
+    times = [e["time"] for e in training.events if e["event"] == "step"]
+    return times[0] < moment < times[-1]
+
+
+def _files_below(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if not path.is_dir()]
