@@ -4,9 +4,10 @@
 
 Usage: python benchmarks/chaos.py [--faults N] [--seed S] [--scheduler slurm|local] ...
 
-On a devcluster of its own, as an ordinary user (root: scripts/lib/ordinary.sh runs it as one). The
-same seed gives the same schedule. Exit code 1: an invariant was violated; everything is then left
-in the directory that is printed.
+On a devcluster of its own, as an ordinary user (root: scripts/lib/ordinary.sh runs it as one). With
+--namespaces USER, root runs it in a checkout that USER can read, and nodes have networks to cut.
+The same seed gives the same schedule. Exit code 1: an invariant was violated; everything is then
+left in the directory that is printed.
 """
 
 import argparse
@@ -37,6 +38,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     add("--scheduler", choices=["slurm", "local"], default="slurm")
     add("--slices", type=int, default=4, help="of two hosts each (default: %(default)s)")
     add("--network", help="of the devcluster, 127.X.0.0/16 (default: one that is free)")
+    add("--namespaces", metavar="USER", help="by root: each node a machine, jobs of this user")
     add("--only", action="append", metavar="KIND", help="only this kind of fault; may be repeated")
     add("--keep", action="store_true", help="leave the files, whatever comes of it")
     return parser.parse_args(arguments)
@@ -48,10 +50,17 @@ def main(arguments: list[str]) -> int:
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
     print(f"seed {seed}; files in {directory}", flush=True)
     stage: Stage
+    (directory / "training").mkdir()
     if options.scheduler == "local":
         stage = LocalStage(directory / "home", options.slices)
         report = perform(stage, process_faults(), directory, seed, options)
     else:
+        user = options.namespaces
+        if user is not None:
+            # Its owner is the user, and the cluster's own directory below it is of all users.
+            for path in (directory, directory / "training"):
+                shutil.chown(path, user, user)
+            directory.chmod(0o755)
         # Of a path as short as it can be: the daemons' sockets are in it.
         shape = Options(
             directory / "c",
@@ -60,10 +69,11 @@ def main(arguments: list[str]) -> int:
             kill_wait_s=5,
             grace_time_s=2,
             network=options.network,
+            namespaces=user is not None,
         )
         with DevCluster(shape) as cluster:
-            faults = [*process_faults(), *slurm_faults(cluster)]
-            stage = SlurmStage(directory / "home", cluster)
+            slurm = stage = SlurmStage(directory / "home", cluster, user)
+            faults = [*process_faults(), *slurm_faults(slurm)]
             report = perform(stage, faults, directory, seed, options)
             if report.violations:
                 shutil.copytree(cluster.directory / "controller", directory / "slurmctld")
@@ -80,8 +90,7 @@ def perform(
 ) -> Report:
     if options.only:
         faults = [fault for fault in faults if fault.name in options.only]
-    slurm = stage.cluster.env if isinstance(stage, SlurmStage) else None
-    checker = Checker(subject_of(stage.service, slurm))
+    checker = Checker(subject_of(stage))
     began = time.monotonic()
 
     def say(words: str) -> None:

@@ -97,7 +97,7 @@ class Campaign:
     Args:
         stage: Not started yet.
         faults: All kinds.
-        directory: Of the training's files.
+        directory: Of the training's files; it must exist.
         say: Is told of progress.
     """
 
@@ -119,7 +119,8 @@ class Campaign:
         self._open: list[_Open] = []
         self._spent: dict[str, list[float]] = defaultdict(list)
         self._cancelled_in_run: set[int] = set()
-        self._workload = Workload(directory, {**stage.service.environ, ONLOOKER: "1"})
+        environ = {**stage.service.environ, ONLOOKER: "1"}
+        self._workload = Workload(directory, environ, stage.become)
         self._began = time.monotonic()
         self._told = 0
 

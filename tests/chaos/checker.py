@@ -34,20 +34,23 @@ class Subject:
         known_reasons: The words that may be reasons in events.jsonl.
         exempt: Variable of processes that name the home but are none of the service.
         slurm: Environment in which squeue works; None for a service without Slurm.
+        user: Whose jobs the service's are; None: this process's user's.
     """
 
     home: Path
     known_reasons: frozenset[str]
     exempt: str
     slurm: Mapping[str, str] | None = None
+    user: str | None = None
     bounds: Bounds = field(default_factory=Bounds)
 
 
 class _Queue:
     """Asks squeue again and again, in a thread of its own: it may hang."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Mapping[str, str], user: str | None) -> None:
         self._environment = environment
+        self._whose = ["--me"] if user is None else [f"--user={user}"]
         self._asked = time.monotonic()
         self._rows: tuple[Task, ...] | None = None
         self._stop = threading.Event()
@@ -55,7 +58,7 @@ class _Queue:
         self._thread.start()
 
     def tasks(self) -> tuple[Task, ...] | None:
-        """The array tasks of the user; None if there is no answer just now."""
+        """The array tasks; None if there is no answer just now."""
         if time.monotonic() - self._asked > _SLOW_S:
             return None
         return self._rows
@@ -73,7 +76,7 @@ class _Queue:
     def _ask(self) -> tuple[Task, ...] | None:
         try:
             done = subprocess.run(
-                ["squeue", "-h", "-r", "-t", "all", "--me", "-O", _COLUMNS],
+                ["squeue", "-h", "-r", "-t", "all", *self._whose, "-O", _COLUMNS],
                 env=dict(self._environment),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -108,7 +111,7 @@ class Checker:
         self._subject = subject
         self._rules = all_rules(subject.bounds, self.causes, subject.known_reasons)
         self._events = LineReader(subject.home / "events.jsonl")
-        self._queue = None if subject.slurm is None else _Queue(subject.slurm)
+        self._queue = None if subject.slurm is None else _Queue(subject.slurm, subject.user)
         self._runs: set[str] = set()
         self._lock = threading.Lock()
         self._violations: list[Violation] = []

@@ -176,12 +176,13 @@ class StopWorker:
 
 
 def _component_is_back(world: World, role: str, old: Process) -> Callable[[], bool]:
-    if role == "supervisor":
-        return lambda: world.field("supervisor_pid") not in (None, old.pid) and world.healthy()
-
+    # Not by the pids in status.json: in a namespace they are others.
     def back() -> bool:
-        up = world.field(role, "state") == "UP" and world.field("service") == "READY"
-        return up and world.field(role, "pid") not in (None, old.pid)
+        if role == "supervisor":
+            well = world.healthy()
+        else:
+            well = world.field(role, "state") == "UP" and world.field("service") == "READY"
+        return well and any(one.key != old.key for one in world.actors.named(role))
 
     return back
 

@@ -6,12 +6,12 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from slurm.devcluster.cluster import DevCluster
 from tests.chaos.faults import Fault, Hit, Missed, World, renewed, victims
-from tests.chaos.stage import send
+from tests.chaos.stage import SlurmStage, send
 
 # A slurmctld that is killed within seconds of an sbatch may lose the job, and use its id again.
 _SETTLED_S = 10.0
@@ -22,6 +22,7 @@ class ClusterState:
     """What the faults of one cluster have to know of each other."""
 
     cluster: DevCluster
+    become: Sequence[str] = ()
     controller_away: bool = False
     nodes: set[str] = field(default_factory=set)
 
@@ -298,7 +299,7 @@ class Preempt(_SlurmFault):
         world.cause(index, 2, free=True)
         self.state.nodes.update(nodes)
         done = self.state.cluster.run(
-            "sbatch", "--parsable", "--partition=tpu", f"--nodes={len(nodes)}",
+            *self.state.become, "sbatch", "--parsable", "--partition=tpu", f"--nodes={len(nodes)}",
             f"--nodelist={','.join(nodes)}", "--job-name=rival", "--output=/dev/null",
             "--no-requeue", "--wrap", "sleep 600", check=False,
         )  # fmt: skip
@@ -322,10 +323,10 @@ class Preempt(_SlurmFault):
         )
 
 
-def slurm_faults(cluster: DevCluster) -> list[Fault]:
+def slurm_faults(stage: SlurmStage) -> list[Fault]:
     """Those that only a service on Slurm can meet."""
-    state = ClusterState(cluster)
-    network: list[Fault] = [Partition(state)] if cluster.options.namespaces else []
+    state = ClusterState(stage.cluster, stage.become)
+    network: list[Fault] = [Partition(state)] if stage.cluster.options.namespaces else []
     return [
         *network,
         ControllerAway(state, "kill"),

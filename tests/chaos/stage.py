@@ -7,17 +7,17 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from slurm.devcluster.cluster import DevCluster
+from slurm.devcluster.cluster import DevCluster, as_user
 from tests.chaos import sightings
 from tests.chaos.checker import Subject
 from tests.chaos.judging import Bounds
 from tests.chaos.sightings import Process, Worker
 from tests.e2e.service import ServiceUnderTest, output_of
-from tests.slurm.service.service import SlurmService
+from tests.slurm.service.service import START, SlurmService
 
 from pathways_slurm.events import Reason
 
@@ -50,6 +50,10 @@ class Stage(Protocol):
 
     @property
     def service(self) -> ServiceUnderTest: ...
+
+    @property
+    def become(self) -> Sequence[str]:
+        """What goes before a command to run it as the service's user."""
 
     def start(self) -> None:
         """Starts the service, and returns at once."""
@@ -104,15 +108,14 @@ def send(number: signal.Signals, *to: Process) -> None:
                 os.close(descriptor)
 
 
-def subject_of(
-    service: ServiceUnderTest, slurm: dict[str, str] | None, bounds: Bounds | None = None
-) -> Subject:
-    """What the checker has to know of a service."""
+def subject_of(stage: Stage, bounds: Bounds | None = None) -> Subject:
+    """What the checker has to know of a stage's service."""
     return Subject(
-        home=service.home,
+        home=stage.service.home,
         known_reasons=frozenset(reason.value for reason in Reason),
         exempt=ONLOOKER,
-        slurm=slurm,
+        slurm=stage.cluster.env if isinstance(stage, SlurmStage) else None,
+        user=stage.user if isinstance(stage, SlurmStage) else None,
         bounds=bounds
         or Bounds(lease_s=LEASE_S, component_budget=BUDGET, slice_budget=SLICE_BUDGET),
     )
@@ -123,6 +126,7 @@ class LocalStage:
 
     def __init__(self, home: Path, slices: int = 3, **settings: str) -> None:
         self.slices = slices
+        self.become: list[str] = []
         self.service = ServiceUnderTest(
             home, **{**_SETTINGS, "MAX_SLICES": str(slices), "SLICE_SHAPE": "2x4", **settings}
         )
@@ -146,11 +150,19 @@ class LocalStage:
 
 
 class SlurmStage:
-    """A service that is a job of a devcluster, in the partition whose jobs can be preempted."""
+    """A service that is a job of a devcluster, in the partition whose jobs can be preempted.
 
-    def __init__(self, home: Path, cluster: DevCluster, **settings: str) -> None:
+    Root, who alone can make a cluster of namespaces, names a ``user`` whose jobs they are and who
+    owns the directory of ``home``.
+    """
+
+    def __init__(
+        self, home: Path, cluster: DevCluster, user: str | None = None, **settings: str
+    ) -> None:
         self.slices = cluster.options.slices
         self.cluster = cluster
+        self.user = user
+        self.become: list[str] = [] if user is None else [str(word) for word in as_user(user)]
         self.service = SlurmService(
             home,
             cluster,
@@ -169,7 +181,18 @@ class SlurmStage:
 
     def start(self) -> None:
         # A node that fails would otherwise have the service start again by itself, as another job.
-        self.service.sbatch("--no-requeue", "--open-mode=append")
+        words = ["--parsable", "--no-requeue", "--open-mode=append", f"--output={self.service.log}"]
+        done = subprocess.run(
+            [*self.become, "sbatch", *words, str(START)],
+            env=self.service.environ,
+            cwd=self.service.home.parent,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
+        )
+        self.service.jobs.append(done.stdout.strip())
 
     def stop(self) -> None:
         self.cluster.run("scancel", self.job, check=False)

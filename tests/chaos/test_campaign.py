@@ -43,8 +43,9 @@ def _campaign(directory: Path) -> Report:
         )
         with DevCluster(options) as cluster:
             stage = SlurmStage(directory / "home", cluster)
-            checker = Checker(subject_of(stage.service, cluster.env))
-            faults = [*process_faults(), *slurm_faults(cluster)]
+            checker = Checker(subject_of(stage))
+            faults = [*process_faults(), *slurm_faults(stage)]
+            (directory / "training").mkdir()
             campaign = Campaign(
                 stage,
                 [fault for fault in faults if fault.name not in _RESTARTING],

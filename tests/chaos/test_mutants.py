@@ -45,7 +45,7 @@ class Scene(AbstractContextManager["Scene"]):
         self.stage = LocalStage(directory / "home", _SLICES, **{**limits, **settings})
         self.home = self.stage.service.home
         self.actors = Actors(self.home)
-        self.checker = Checker(subject_of(self.stage.service, None, _BOUNDS))
+        self.checker = Checker(subject_of(self.stage, _BOUNDS))
 
     def __enter__(self) -> "Scene":
         self.checker.start()

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.chaos.sightings import LineReader
@@ -34,14 +34,18 @@ _OPTIONS = {
 class Workload:
     """Trains through ``pathways-slurm run``, with checkpoints, until it is closed.
 
+    Its directory must exist. ``become`` goes before the command.
+
     Attributes:
         starts: How often the program was started.
         step: The furthest step.
         resumed: The step at which the present program went on; None before it did.
     """
 
-    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
+    def __init__(
+        self, directory: Path, environ: Mapping[str, str], become: Sequence[str] = ()
+    ) -> None:
+        self._become = become
         self.starts = 0
         self.step = 0
         self.resumed: int | None = None
@@ -76,7 +80,7 @@ class Workload:
         self.resumed = None
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [COMMAND, "run", "--", sys.executable, str(_PROGRAM), *words],
+                [*self._become, COMMAND, "run", "--", sys.executable, str(_PROGRAM), *words],
                 env=self._environ,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
