@@ -63,8 +63,17 @@ def jobs(shared: DevCluster, user: str) -> Iterator[Jobs]:
         os.chown(path, account.pw_uid, account.pw_gid)
         submitted = Jobs(shared, Path(path), user)
         yield submitted
+        _restore(shared)
         submitted.end()
         shared.wait_for_states(
             lambda states: bool(states) and set(states.values()) <= {"idle", "idle~"},
             timeout_s=PATIENCE_S,
         )
+
+
+def _restore(cluster: DevCluster) -> None:
+    """Ends what a test that failed has done to nodes: Slurm waits for those that are away."""
+    for node in cluster.nodes:
+        if not cluster.processes(node.name):
+            cluster.power_on(node.name)
+        cluster.heal(node.name)
