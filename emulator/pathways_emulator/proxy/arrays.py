@@ -33,12 +33,14 @@ class Away:
         piece: Its place in that file.
         device: The shard's.
         memory_kind: On that device.
+        layout: In that memory, as XLA spells it; None for the usual one.
     """
 
     slice_index: int
     piece: int
     device: int
     memory_kind: str | None
+    layout: str | None
 
 
 # An array's shards while some of them are away.

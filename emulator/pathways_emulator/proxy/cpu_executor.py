@@ -12,7 +12,7 @@ import numpy as np
 from jaxlib import xla_client
 
 from pathways_emulator.proxy import xla
-from pathways_emulator.proxy.cpu_program import CpuProgram, compile_program
+from pathways_emulator.proxy.cpu_program import CpuProgram, compile_program, compile_relayout
 from pathways_emulator.proxy.dtypes import DType
 from pathways_emulator.proxy.executor import (
     ArraySpec,
@@ -196,6 +196,24 @@ class CpuExecutor:
     def shape(self, value: XlaArray) -> Shape:
         shape: Shape = value.shape
         return shape
+
+    def layout(self, value: XlaArray) -> str | None:
+        layout = value._pjrt_layout
+        # On a CPU nothing but the order of dimensions is a program's to choose: whether elements
+        # of less than a byte are packed depends on the kind of memory.
+        order = list(layout._xla_layout().minor_to_major())
+        return None if order == list(reversed(range(value.ndim))) else str(layout)
+
+    def relayout(self, value: XlaArray, spec: ArraySpec, layout: str) -> XlaArray:
+        # Only a program's result can have a layout of its own.
+        [device] = spec.sharding.devices
+        executable = compile_relayout(
+            self._client, self._devices[device], spec.dtype.name, spec.shape, layout
+        )
+        handler = xla.jax.array_result_handler(
+            self._aval(spec.shape, spec.dtype.numpy), self._sharding(spec.sharding), True
+        )
+        return executable.execute_sharded([value]).consume_with_handlers([handler])[0]
 
     def same_memory(self, value: XlaArray) -> object:
         # Memory without a byte has an address too, and may share it with anything.

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
+import numpy as np
 from jax.interpreters import mlir
+from jaxlib.mlir import ir
 
 from pathways_emulator.descriptors import Proto, messages
 from pathways_emulator.proxy import xla
@@ -115,6 +117,34 @@ def compile_program(
         executable=executable,
         smallest_output=min(range(len(outputs)), key=lambda i: prod(outputs[i].shape), default=0),
     )
+
+
+def compile_relayout(
+    client: XlaClient, device: XlaDevice, dtype: str, shape: tuple[int, ...], layout: str
+) -> XlaExecutable:
+    """A program that changes the layout of one array on one device, and nothing else.
+
+    Args:
+        client: Compiles.
+        device: Where the array is.
+        dtype: As MLIR spells it.
+        shape: Of the array.
+        layout: Of the result, as XLA spells it.
+    """
+    tensor = f"tensor<{''.join(f'{size}x' for size in shape)}{dtype}>"
+    text = f"""
+        module @relayout {{
+          func.func public @main(%source: {tensor} {{mhlo.layout_mode = "default"}})
+              -> ({tensor} {{mhlo.layout_mode = "{layout}"}}) {{
+            return %source : {tensor}
+          }}
+        }}"""
+    options = xla.jax.CompileOptions()
+    options.device_assignment = xla.jax.DeviceAssignment.create(np.array([[device.id]]))
+    with mlir.make_ir_context() as context, ir.Location.unknown(context):
+        return client.compile_and_load(
+            ir.Module.parse(text), xla.jax.DeviceList((device,)), options
+        )
 
 
 def _refuse_custom_calls(program: bytes) -> None:

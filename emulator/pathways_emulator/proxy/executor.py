@@ -176,6 +176,17 @@ class Executor(Protocol):
         """The shape of a value of one shard."""
         ...
 
+    def layout(self, value: Value) -> str | None:
+        """How the elements of a value of one shard lie in memory, as XLA spells it.
+
+        None if they lie as :meth:`put` leaves them.
+        """
+        ...
+
+    def relayout(self, value: Value, spec: ArraySpec, layout: str) -> Value:
+        """The same data in another layout, for a value of one shard in a device's own memory."""
+        ...
+
     def same_memory(self, value: Value) -> object:
         """Equal for values of one shard each that share their memory; waits for nothing."""
         ...

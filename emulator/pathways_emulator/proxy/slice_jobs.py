@@ -15,14 +15,10 @@ from pathways_emulator.proxy.scratch import Scratch
 from pathways_emulator.proxy.session import Session
 from pathways_emulator.proxy.shard_file import DamagedError, ShardFile
 from pathways_emulator.proxy.status import harmless
-from pathways_emulator.proxy.suspension import Outgoing
+from pathways_emulator.proxy.suspension import Outgoing, UnsavedError
 
 # How often a wait for computations looks whether it still makes sense.
 _LOOK_S = 0.05
-
-
-class UnsavedError(Exception):
-    """The data can't be saved; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +67,7 @@ class SliceJobs:
             check: Called often; what it raises ends the work.
 
         Raises:
-            UnsavedError: A request or a computation did not end in time.
+            UnsavedError: A request did not end in time, or some data could not be restored.
             Exception: The scratch location can't be written, or what ``check`` raises.
         """
         for session in sessions:

@@ -19,7 +19,7 @@ from pathways_emulator.proxy.memory import release_unused
 from pathways_emulator.proxy.scratch import Scratch
 from pathways_emulator.proxy.session import Session
 from pathways_emulator.proxy.shard_file import ShardFile
-from pathways_emulator.proxy.slice_jobs import SliceJobs, UnsavedError
+from pathways_emulator.proxy.slice_jobs import SliceJobs
 from pathways_emulator.proxy.slice_state import (
     Down,
     Restoring,
@@ -29,6 +29,7 @@ from pathways_emulator.proxy.slice_state import (
     Up,
 )
 from pathways_emulator.proxy.status import Code, Status
+from pathways_emulator.proxy.suspension import UnsavedError
 
 _log = logging.getLogger(__name__)
 

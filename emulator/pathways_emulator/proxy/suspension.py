@@ -16,6 +16,13 @@ from pathways_emulator.proxy.scratch import Scratch
 from pathways_emulator.proxy.shard_file import Piece, ShardFile
 from pathways_emulator.proxy.shardings import single_device_sharding
 
+# The kind of memory that a device computes with.
+_OWN_MEMORY = "device"
+
+
+class UnsavedError(Exception):
+    """The data can't be saved; the message says why."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
@@ -45,6 +52,9 @@ def survey(
         index: Of the slice.
         devices: Of the slice.
         executor: Has the data.
+
+    Raises:
+        UnsavedError: Some of it could not be restored.
     """
     result = Outgoing()
     known: dict[object, int] = {}
@@ -61,12 +71,14 @@ def survey(
             if device not in devices or executor.is_deleted(part):
                 rest.append(part)
                 continue
-            shape = executor.shape(part)
-            key = (executor.same_memory(part), spec.dtype.name, shape)
+            shape, layout = executor.shape(part), executor.layout(part)
+            if layout is not None and kind not in (None, _OWN_MEMORY):
+                raise UnsavedError(f"nothing restores layout {layout} in memory of kind {kind}")
+            key = (executor.same_memory(part), spec.dtype.name, shape, layout)
             if key not in known:
                 known[key] = len(result.pieces)
                 result.pieces.append(Piece(spec.dtype, shape, partial(executor.to_host, part)))
-            rest.append(Away(index, known[key], device, kind))
+            rest.append(Away(index, known[key], device, kind, layout))
         result.parts[array] = rest
         result.about.append(_describe(spec, rest, index))
     return result
@@ -127,7 +139,9 @@ def join(executor: Executor, spec: ArraySpec, parts: Parts) -> Value | None:
 def _put(away: Away, spec: ArraySpec, hosts: Mapping[int, HostArray], executor: Executor) -> Value:
     host = hosts[away.piece]
     sharding = single_device_sharding(away.device, away.memory_kind)
-    return executor.put(ArraySpec(spec.dtype, host.shape, sharding), [host])
+    one = ArraySpec(spec.dtype, host.shape, sharding)
+    value = executor.put(one, [host])
+    return value if away.layout is None else executor.relayout(value, one, away.layout)
 
 
 def _parts_of(array: Array, executor: Executor) -> Parts | None:
@@ -148,7 +162,7 @@ def _describe(spec: ArraySpec, parts: Parts, index: int) -> dict[str, Any]:
             "data": base64.b64encode(spec.sharding.data).decode(),
         },
         "shards": {
-            place: part.piece
+            place: {"piece": part.piece, "device": part.device, "layout": part.layout}
             for place, part in enumerate(parts)
             if isinstance(part, Away) and part.slice_index == index
         },

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.layout import Format, Layout
 from jax.sharding import Sharding
 from tests.emulator.proxy.clients.common import error_of, mesh_of, on, tell
 
@@ -82,6 +83,14 @@ def make() -> list[tuple[jax.Array, Host]]:
     parts = [shard.data for shard in whole.addressable_shards]
     again = jax.make_array_from_single_device_arrays(x.shape, whole.sharding, parts)
     result += [(whole, x), (again, x)]
+    for dtype in (np.float32, jnp.int4):
+        # Columns first, as programs may ask for: here over a mesh and on one device.
+        for place in (on(both, "chip"), jax.sharding.SingleDeviceSharding(jax.devices()[5])):
+            turn = jax.jit(
+                partial(jnp.asarray, dtype=dtype), out_shardings=Format(Layout((1, 0)), place)
+            )
+            turned = turn(jax.device_put(x % 7, place))
+            result.append((turned, (x % 7).astype(dtype)))
     key = jax.random.key_data(jax.device_put(jax.random.key(7), on(both)))
     result.append((key, np.asarray(jax.random.key_data(jax.random.key(7)))))
     return result
@@ -97,7 +106,7 @@ def check(arrays: list[tuple[jax.Array, Host]]) -> None:
     """Every array is what it was, on the host and in a program."""
     for array, host in arrays:
         assert bits(array) == bits(host), (array.dtype, array.sharding)
-        if array.dtype == jnp.bfloat16:
+        if array.dtype in (jnp.bfloat16, jnp.float32):
             assert bits(same(array)) == bits(host), (array.dtype, array.sharding)
 
 
