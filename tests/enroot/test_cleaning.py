@@ -3,6 +3,7 @@
 """What ended components leave, and who removes it."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -16,6 +17,19 @@ def start(layer: Layer, image: Path, log: Path, name: str = "rm") -> subprocess.
     """A component that waits, once it runs."""
     process = layer.spawn(log, "run_in_container.sh", image, name, "--", *WAITS)
     wait_until(lambda: "ready\n" in log.read_text(), process, log)
+    return process
+
+
+def start_unpacking(layer: Layer, image: Path, log: Path) -> subprocess.Popen[bytes]:
+    """A start that unpacks for good: in the place of unsquashfs is one that stops midway."""
+    layer.put(
+        "unsquashfs",
+        'if [[ " $* " == *" -d "* ]]; then\n'
+        '  while [[ $1 != -d ]]; do shift; done; mkdir -p "$2/bin"; exec sleep 300\n'
+        'fi\nexec "$(type -aP unsquashfs | sed -n 2p)" "$@"',
+    )
+    process = layer.spawn(log, "run_in_container.sh", image, "rm", "--", "/bin/echo", "started")
+    wait_until(lambda: any((layer.base / "containers").glob("*/bin")), process, log)
     return process
 
 
@@ -101,20 +115,22 @@ def test_two_at_once_get_along_and_unpack_once(layer: Layer, image: Path, tmp_pa
 def test_a_kill_while_unpacking_does_not_hinder_the_next(
     layer: Layer, image: Path, tmp_path: Path
 ) -> None:
-    layer.put(
-        "unsquashfs",
-        'if [[ " $* " == *" -d "* ]]; then\n'
-        '  while [[ $1 != -d ]]; do shift; done; mkdir -p "$2/bin"; exec sleep 300\n'
-        'fi\nexec "$(type -aP unsquashfs | sed -n 2p)" "$@"',
-    )
-    log = tmp_path / "log"
-    process = layer.spawn(log, "run_in_container.sh", image, "rm", "--", "/bin/true")
-    wait_until(lambda: any((layer.base / "containers").glob("*/bin")), process, log)
+    process = start_unpacking(layer, image, tmp_path / "log")
     kill_all(process)
     (layer.programs / "unsquashfs").unlink()
     done = layer.run(image, "/bin/echo", "done")
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
     assert len(layer.containers()) == len(layer.attempts()) == 1
+
+
+def test_a_signal_while_unpacking_ends_it_and_nothing_is_started(
+    layer: Layer, image: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    process = start_unpacking(layer, image, log)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(TIMEOUT_S) == -signal.SIGTERM
+    assert "started" not in log.read_text()
 
 
 def test_a_container_that_is_not_whole_is_removed(layer: Layer) -> None:

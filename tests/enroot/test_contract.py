@@ -7,6 +7,7 @@ These tests know nothing of the stand-in. Run them against an Enroot of your own
 """
 
 import os
+import select
 import signal
 import stat
 import subprocess
@@ -131,6 +132,29 @@ class TestProcess:
         finally:
             os.close(descriptor)
             stream(process).close()
+
+    def test_the_signal_at_the_parents_death_stays_set(
+        self, enroot: Enroot, container: str
+    ) -> None:
+        process = subprocess.Popen(
+            [
+                *("bash", "-c", 'setpriv --pdeathsig KILL "$@" & wait', "bash"),
+                *(enroot.program, "start", container, "sh", "-c", "echo $$; exec sleep 300"),
+            ],
+            env=enroot.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            command = os.pidfd_open(int(stream(process).readline()))
+            process.kill()
+            readable, _, _ = select.select([command], [], [], TIMEOUT_S)
+            assert readable == [command]
+            os.close(command)
+        finally:
+            process.kill()
+            process.communicate(timeout=TIMEOUT_S)
 
     def test_standard_input_and_both_outputs_pass(self, enroot: Enroot, container: str) -> None:
         done = enroot.run("start", container, "sh", "-c", "cat; echo no >&2; exit 3", given="yes\n")
