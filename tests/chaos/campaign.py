@@ -166,8 +166,10 @@ class Campaign:
         seen = self._checker.latest
         indices = range(self.stage.slices)
         states = {str(self.slice(index).get("state")) for index in indices}
-        cancelled = sum(self.slice(index).get("state") == "CANCELLED" for index in indices)
-        well = states <= {"READY", "CANCELLED"} and cancelled < self.stage.slices
+        # Not by status.json alone: who does not look any more shows slices that have gone.
+        running = {w.slice for w in seen.workers if w.connected and not w.stopped}
+        ready = {index for index in indices if self.slice(index).get("state") == "READY"}
+        well = states <= {"READY", "CANCELLED"} and ready <= running and bool(ready)
         announced = seen.published is not None and seen.answers
         return well and announced and self.field("service") == "READY"
 

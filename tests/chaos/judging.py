@@ -24,6 +24,7 @@ class Bounds:
         old_incarnation_s: From the start of a newer incarnation to the end of an older one.
         proxy_s: From a proxy's end to the end of its announcement.
         end_s: From the service's end to that of all its parts.
+        ready_s: From the end of a slice's workers until it is no longer shown as ready.
         blind_s: After the scheduler's last answer, what it had said may still be acted on.
         lease_s: Without a resource manager for so long, workers end themselves.
         component_budget: Restarts of RM, proxy and supervisor each, and within what time.
@@ -33,6 +34,7 @@ class Bounds:
     old_incarnation_s: float = 30.0
     proxy_s: float = 60.0
     end_s: float = 60.0
+    ready_s: float = 45.0
     blind_s: float = 5.0
     lease_s: float = 15.0
     component_budget: tuple[int, float] = (5, 600.0)

@@ -117,6 +117,30 @@ class WithdrawnAtTheEnd:
 
 
 @dataclass
+class ReadyMeansRunning:
+    """A slice that is shown as ready has workers. No invariant by number: its number is 0."""
+
+    bounds: Bounds
+    invariant: int = 0
+    _bare: dict[int, Since] = field(default_factory=lambda: defaultdict(Since))
+
+    def look(self, seen: Sighting) -> Iterator[str]:
+        running = {w.slice for w in seen.workers if w.connected and not w.stopped}
+        # Whoever can't look may show what was last known.
+        looks = seen.tasks is not None and any(
+            p.state not in "Tt" for p in seen.named("supervisor")
+        )
+        for one in _slices(seen):
+            index = int(one.get("index", -1))
+            bare = looks and one.get("state") == "READY" and index not in running
+            if self._bare[index].over(bare, seen.time, self.bounds.ready_s):
+                yield (
+                    f"slice {index} has been shown as READY for {self.bounds.ready_s:g} s without "
+                    "any worker that lives and is connected"
+                )
+
+
+@dataclass
 class OneTask:
     """At most one live task per slice index."""
 
@@ -221,6 +245,7 @@ def all_rules(bounds: Bounds, causes: Causes, known_reasons: frozenset[str]) -> 
         WithdrawnAtTheEnd(bounds, causes),
         NoConclusionWhileBlind(bounds),
         EveryRestartHasACause(causes, bounds, counts),
+        ReadyMeansRunning(bounds),
         OneTask(),
         WithinBudget(bounds, causes, counts),
         ExhaustionIsNamed(),

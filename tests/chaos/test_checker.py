@@ -175,6 +175,17 @@ def test_workers_without_their_manager_have_a_cause_to_end() -> None:
     assert _judge([*seen[:3], *again]) == [4]
 
 
+def test_a_slice_that_is_shown_as_ready_has_workers() -> None:
+    supervisor = Process(2, 2, 1, "S", ("python", "supervise"), {})
+    slices = [{"index": 0, "state": "READY", "reason": ""}]
+    bare = Sighting(0.0, processes=(_ROOT, supervisor), status={"slices": slices})
+    assert _judge(_over_time(100, bare)) == [0]
+    assert _judge(_over_time(100, replace(bare, workers=(_worker(0, 1),)))) == []
+    assert _judge(_over_time(100, replace(bare, tasks=None))) == []
+    stopped = replace(supervisor, state="T")
+    assert _judge(_over_time(100, replace(bare, processes=(_ROOT, stopped)))) == []
+
+
 def test_one_slice_has_one_task() -> None:
     one, other = Task("4", 0, "run-0", "RUNNING", 0), Task("5", 0, "run-1", "PENDING", 0)
     assert _judge(_over_time(3, Sighting(0.0, processes=(_ROOT,), tasks=(one, other)))) == [5]
