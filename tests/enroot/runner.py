@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 TIMEOUT_S = 30.0
 
@@ -70,3 +71,9 @@ class Enroot:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+
+def stream(process: subprocess.Popen[str]) -> IO[str]:
+    """The output of a process that was spawned."""
+    assert process.stdout is not None
+    return process.stdout
