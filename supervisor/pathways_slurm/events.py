@@ -79,6 +79,27 @@ class Reason(StrEnum):
     SliceFailed = "SliceFailed", "The slice ended and will not be started again by itself."
     SliceCancelled = "SliceCancelled", "A user ended the slice, so it is not started again."
 
+    NodePoweredDown = (
+        "NodePoweredDown",
+        "A node that failed was powered down; it is booted, or made anew, for the next task on it.",
+    )
+    NodeBack = "NodeBack", "A node that was powered down is there again."
+    NodeNotBack = "NodeNotBack", "A node that was powered down is out of service in the scheduler."
+    NodesNotPoweredDown = (
+        "NodesNotPoweredDown",
+        "Nodes that failed can't be powered down from here, or have not gone down; the service "
+        "goes on without.",
+    )
+    NodeExcluded = (
+        "NodeExcluded",
+        "A node has failed too often: slices keep off it for the time in the message.",
+    )
+    NodeNotExcluded = (
+        "NodeNotExcluded",
+        "A node has failed too often and is used all the same, such as for want of others.",
+    )
+    NodeTriedAgain = "NodeTriedAgain", "The time of an excluded node is over: slices may use it."
+
     ClusterEnvPublished = (
         "ClusterEnvPublished",
         "The service can be used: cluster.env names a proxy that answers.",

@@ -12,6 +12,7 @@ from pathways_slurm.paths import ServicePaths
 from pathways_slurm.plan import (
     Action,
     Announce,
+    Avoid,
     Cancel,
     Command,
     Forget,
@@ -19,6 +20,7 @@ from pathways_slurm.plan import (
     PowerDown,
     Publish,
     Release,
+    Renew,
     Requeue,
     StartComponent,
     StopComponent,
@@ -62,7 +64,8 @@ class Executor:
         """
         match action:
             case Submit(submission):
-                array_id = self.scheduler.submit(self._launch().array(submission))
+                spec = replace(self._launch().array(submission), avoid=memory.nodes.kept_off)
+                array_id = self.scheduler.submit(spec)
                 return memory.with_array(submission.tag, array_id)
             case Requeue(task_id):
                 self.scheduler.requeue(task_id)
@@ -81,6 +84,13 @@ class Executor:
                 self.scheduler.notify([task_id], number)
             case PowerDown(index, nodes):
                 return _freed(memory, index, self.scheduler.power_down(nodes))
+            case Renew(nodes):
+                taken = self.scheduler.power_down(nodes)
+                return replace(memory, nodes=memory.nodes.with_order(nodes, taken))
+            case Avoid(task_id, _, incarnation, nodes):
+                done = self.scheduler.avoid(task_id, nodes)
+                learned = memory.nodes.with_avoidance(task_id, incarnation, nodes, done)
+                return replace(memory, nodes=learned)
             case Command(orders):
                 orders.write(self.paths.orders)
             case Announce(content):

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from pathways_slurm.maintenance import Request
+from pathways_slurm.node_memory import NodeRules, NodesMemory
 from pathways_slurm.notices import Notices
 from pathways_slurm.runtime_files import Orders, Report
-from pathways_slurm.scheduler.base import Task
+from pathways_slurm.scheduler.base import Power, Task
 from pathways_slurm.states import ServicePhase, SliceState
 from pathways_slurm.streak import NOT_ONCE, Streak
 
@@ -41,6 +42,7 @@ class Rules:
         start_timeout_s: Time to become ready for the first time; None for any.
         heartbeat_timeout_s: Silence after which a slice is lost.
         notice_s: Time from a notice to the end of a slice's processes.
+        nodes: What is done about nodes; None where nodes can't be told apart, and nothing is.
     """
 
     min_slices: int
@@ -52,6 +54,7 @@ class Rules:
     start_timeout_s: float | None = None
     heartbeat_timeout_s: float = 10.0
     notice_s: float = 25.0
+    nodes: NodeRules | None = None
 
     @property
     def longest_gap_s(self) -> float:
@@ -98,6 +101,7 @@ class Observation:
         announced: What programs read now; None if that is no notices.json.
         acknowledged: (slice index, incarnation) of runs that programs no longer use.
         maintenance: Requests, by slice index; None if they can't be read.
+        power: Whether nodes are there that something is done about; None if nobody looked.
         faults: What could not be read → why.
     """
 
@@ -113,6 +117,7 @@ class Observation:
     announced: Notices | None = None
     acknowledged: frozenset[tuple[int, int]] = frozenset()
     maintenance: Mapping[int, Request] | None = field(default_factory=dict)
+    power: Mapping[str, Power] | None = None
     faults: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -253,6 +258,7 @@ class Memory:
         components: RM and proxy.
         scheduler_silent: The scheduler did not answer at the last look.
         notices: As last announced; None before that.
+        nodes: Of the slices.
     """
 
     run_id: str
@@ -265,6 +271,7 @@ class Memory:
     components: Mapping[Component, ComponentMemory] = field(default_factory=dict)
     scheduler_silent: bool = False
     notices: Notices | None = None
+    nodes: NodesMemory = field(default_factory=NodesMemory)
 
     def slice(self, index: int) -> SliceMemory:
         """Memory of one slice, empty if there is none yet."""

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One frozen look at the world. A part that can't be seen is marked so, never guessed."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +12,12 @@ import structlog
 from pathways_slurm import maintenance, notices
 from pathways_slurm.component import ComponentProcess
 from pathways_slurm.decide import newest_tasks
+from pathways_slurm.decide_nodes import nodes_to_look_at
 from pathways_slurm.model import Component, ComponentView, Memory, Observation
 from pathways_slurm.paths import ServicePaths
 from pathways_slurm.probe import Endpoint, Prober, Proof
 from pathways_slurm.runtime_files import Orders, Report, stamp
-from pathways_slurm.scheduler.base import Scheduler, SchedulerUnavailable, Task
+from pathways_slurm.scheduler.base import Power, Scheduler, SchedulerUnavailable, Task
 from pathways_slurm.states import ServicePhase, TaskState
 
 _log = structlog.get_logger()
@@ -34,6 +36,7 @@ class Observer:
         prober: Asks them.
         published: Tells whether cluster.env names this run's proxy; None if that can't be seen.
         paths: Of the files that others write for the supervisor, and it for them.
+        clock: Unix time in seconds.
     """
 
     scheduler: Scheduler
@@ -44,6 +47,7 @@ class Observer:
     prober: Prober
     published: Callable[[], bool | None]
     paths: ServicePaths
+    clock: Callable[[], float] = time.time
 
     def stamps(self) -> tuple[object, ...]:
         """Differs once there is something new to read; costs next to nothing."""
@@ -64,6 +68,7 @@ class Observer:
         except SchedulerUnavailable as error:
             stale_reason = str(error) or "no answer"
 
+        power = None if tasks is None else self._power(memory)
         hosts = self._hosts(tasks or ())
         published = self.published()
         if published is None:
@@ -93,8 +98,17 @@ class Observer:
             announced=files.announced(),
             acknowledged=files.acknowledged(),
             maintenance=files.maintenance(),
+            power=power,
             faults=files.faults,
         )
+
+    def _power(self, memory: Memory) -> Mapping[str, Power] | None:
+        """Of nodes that something is done about, now and then; None if there are none."""
+        names = nodes_to_look_at(memory.nodes, self.clock())
+        try:
+            return self.scheduler.power(names) if names else None
+        except SchedulerUnavailable:
+            return None
 
     def _hosts(self, tasks: tuple[Task, ...]) -> dict[int, list[Endpoint]]:
         running = {

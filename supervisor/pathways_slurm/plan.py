@@ -74,6 +74,23 @@ class PowerDown:
 
 
 @dataclass(frozen=True, slots=True)
+class Renew:
+    """Have nodes that failed powered down, and so made anew, where the cluster does that."""
+
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Avoid:
+    """Have a pending task keep off these nodes and no others."""
+
+    task_id: str
+    index: int
+    incarnation: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """Write the resource manager's orders."""
 
@@ -113,6 +130,8 @@ Action = (
     | Cancel
     | Notify
     | PowerDown
+    | Renew
+    | Avoid
     | Command
     | Announce
     | Forget

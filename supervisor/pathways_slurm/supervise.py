@@ -17,6 +17,7 @@ from pathways_slurm.events import EventLog, Reason
 from pathways_slurm.execute import Executor, Launch
 from pathways_slurm.faults import SettingsError
 from pathways_slurm.model import Component, Memory, Observation, Rules
+from pathways_slurm.node_memory import NodeRules
 from pathways_slurm.observe import Observer
 from pathways_slurm.paths import ServicePaths
 from pathways_slurm.plan import Note
@@ -142,6 +143,7 @@ def _start(settings: Settings, record: RunRecord, scheduler: Scheduler, node: No
         start_timeout_s=settings.start_timeout_s,
         heartbeat_timeout_s=settings.heartbeat_timeout_s,
         notice_s=settings.notice_s,
+        nodes=_node_rules(settings),
     )
     paths, host = settings.paths, node.address
     endpoints = {
@@ -168,6 +170,17 @@ def _start(settings: Settings, record: RunRecord, scheduler: Scheduler, node: No
     proof = Proof.SPEAKS if settings.runtime == "emulator" else Proof.CONNECTS
     workers = (settings.worker_port, proof)
     return _Parts(paths, record, rules, scheduler, endpoints, workers, how)
+
+
+def _node_rules(settings: Settings) -> NodeRules | None:
+    if settings.scheduler == "local":
+        return None  # every node is this machine
+    return NodeRules(
+        budget=settings.node_budget,
+        window_s=settings.node_window_s,
+        exclusion_s=settings.node_exclusion_s,
+        power_down=settings.power_down == "auto",
+    )
 
 
 @dataclass(frozen=True)
