@@ -6,16 +6,18 @@ Level-triggered: every plan follows from what is observed now; memory only holds
 be observed. A look that failed leaves the slices as they were.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from pathways_slurm.decide_components import decide_component, hangs
 from pathways_slurm.decide_maintenance import requests_in_force
+from pathways_slurm.decide_nodes import SliceEnds, decide_nodes
 from pathways_slurm.decide_notices import inform
 from pathways_slurm.decide_slice import SliceView, decide_slice
 from pathways_slurm.decide_stop import EXIT_FAILED, EXIT_STOPPED, begin_stop, decide_stop
 from pathways_slurm.events import Reason
 from pathways_slurm.model import Component, Memory, Observation, Rules, SliceMemory, Submission
-from pathways_slurm.plan import Action, Note, Plan, Publish, Submit, Withdraw
+from pathways_slurm.plan import Action, Note, Plan, Publish, Release, Requeue, Submit, Withdraw
 from pathways_slurm.scheduler.base import Task
 from pathways_slurm.states import ServicePhase, SliceState
 
@@ -108,23 +110,43 @@ class _Draft:
             return
         assert self.seen.tasks is not None
         newest = newest_tasks(self.seen.tasks)
+        before = self.memory.slices
         pending = [s for s in self.memory.submissions if not s.array_id]
         self.actions.extend(Submit(s) for s in pending)
         covered = {i for s in self.memory.submissions for i in s.indices}
         unanswered = {i for s in pending for i in s.indices}
         fresh = [i for i in range(self.rules.max_slices) if i not in covered]
         slices = {i: self.memory.slice(i) for i in range(self.rules.max_slices)}
+        orders: list[Action] = []
         for index in sorted(covered - unanswered):
             view = self._view(index, newest.get(index))
             decision = decide_slice(self.rules, index, view, slices[index], self.now)
             slices[index] = decision.memory
-            self.actions.extend(decision.actions)
+            orders.extend(decision.actions)
             self.notes.extend(decision.notes)
             if decision.resubmit:
                 fresh.append(index)
         self.memory = replace(self.memory, slices=slices)
+        # Once it is released, a task starts, on any node that it is not kept off by then.
+        self.actions.extend(order for order in orders if not isinstance(order, Release))
+        self._decide_nodes(before, newest, {o.task_id for o in orders if isinstance(o, Requeue)})
+        self.actions.extend(order for order in orders if isinstance(order, Release))
         if fresh:
             self._submit(tuple(sorted(fresh)), slices)
+
+    def _decide_nodes(
+        self, before: Mapping[int, SliceMemory], newest: dict[int, Task], requeued: set[str]
+    ) -> None:
+        """Looks after the nodes, with the tasks in ``requeued`` about to wait for some."""
+        if self.rules.nodes is None:
+            return
+        ends = SliceEnds(before, self.memory.slices, newest, requeued)
+        decision = decide_nodes(
+            self.rules.nodes, self.memory.nodes, ends, self.seen.power, self.now
+        )
+        self.memory = replace(self.memory, nodes=decision.memory)
+        self.actions.extend(decision.actions)
+        self.notes.extend(decision.notes)
 
     def _view(self, index: int, task: Task | None) -> SliceView:
         report = self.seen.report
