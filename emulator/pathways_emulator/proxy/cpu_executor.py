@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from jaxlib import xla_client
@@ -29,6 +30,18 @@ from pathways_emulator.proxy.xla import XlaArray, XlaDevice, XlaSharding
 # XLA's CPU client lets 32 computations be under way and then blocks whoever starts another. Staying
 # below means that starting one never blocks the session, which must stay able to report a loss.
 _MAX_UNDER_WAY = 24
+
+# Results have their memory from the start of the computation, so that a client that does not wait
+# for large ones could fill all there is. One computation may always be under way.
+_MAX_BYTES_UNDER_WAY = 1 << 30
+
+
+class _UnderWay(NamedTuple):
+    """A computation: one of its results, where it runs, and what all results take."""
+
+    result: XlaArray
+    devices: frozenset[int]
+    bytes: int
 
 
 class Aval:
@@ -55,8 +68,7 @@ class CpuExecutor:
         # All sessions start computations in one order on all devices, or their collectives could
         # wait for each other.
         self._launch_lock = threading.Lock()
-        # With the devices of each.
-        self._under_way: deque[tuple[frozenset[int], XlaArray]] = deque()
+        self._under_way: deque[_UnderWay] = deque()
         self._drain = ThreadPoolExecutor(1, thread_name_prefix="executor-drain")
         self._sharding = lru_cache(maxsize=8192)(self._make_sharding)
         self._aval = lru_cache(maxsize=8192)(Aval)
@@ -162,11 +174,12 @@ class CpuExecutor:
     def busy(self, resume: Callable[[], None]) -> bool:
         with self._launch_lock:
             under_way = self._under_way
-            while under_way and _is_done(under_way[0][1]):
+            while under_way and _is_done(under_way[0].result):
                 under_way.popleft()
-            if len(under_way) < _MAX_UNDER_WAY:
+            taken = sum(computation.bytes for computation in under_way)
+            if len(under_way) < _MAX_UNDER_WAY and taken < _MAX_BYTES_UNDER_WAY:
                 return False
-            oldest = under_way[0][1]
+            oldest = under_way[0].result
         self._drain.submit(_wait_then, oldest, resume)
         return True
 
@@ -183,15 +196,20 @@ class CpuExecutor:
             outputs: list[XlaArray] = results.consume_with_handlers(program.handlers)
             if outputs:
                 # All results are ready at once, and the smallest is the cheapest to hold on to.
-                devices = frozenset(program.devices)
-                self._under_way.append((devices, outputs[program.smallest_output]))
+                self._under_way.append(
+                    _UnderWay(
+                        outputs[program.smallest_output],
+                        frozenset(program.devices),
+                        program.output_bytes,
+                    )
+                )
         return outputs
 
     def under_way(self, devices: Collection[int]) -> list[XlaArray]:
         with self._launch_lock:
-            rest = [entry for entry in self._under_way if not _is_done(entry[1])]
+            rest = [entry for entry in self._under_way if not _is_done(entry.result)]
             self._under_way = deque(rest)
-        return [value for used, value in rest if not used.isdisjoint(devices)]
+        return [entry.result for entry in rest if not entry.devices.isdisjoint(devices)]
 
     def shape(self, value: XlaArray) -> Shape:
         shape: Shape = value.shape

@@ -54,6 +54,7 @@ class CpuProgram:
     metadata: bytes
     executable: XlaExecutable
     smallest_output: int
+    output_bytes: int
     handlers: list[Any] = field(default_factory=list)
 
     def cost_analysis(self) -> dict[str, Any]:
@@ -115,6 +116,7 @@ def compile_program(
         fingerprint=executable.fingerprint or b"",
         metadata=_metadata(executable, donatable).SerializeToString(),
         executable=executable,
+        output_bytes=_output_bytes(outputs),
         smallest_output=min(range(len(outputs)), key=lambda i: prod(outputs[i].shape), default=0),
     )
 
@@ -145,6 +147,16 @@ def compile_relayout(
         return client.compile_and_load(
             ir.Module.parse(text), xla.jax.DeviceList((device,)), options
         )
+
+
+def _output_bytes(outputs: Sequence[ArraySpec]) -> int:
+    """What the results take, on all devices together."""
+    return sum(
+        output.dtype.numpy.itemsize * prod(shape)
+        for output in outputs
+        if not output.dtype.is_token
+        for shape in output.sharding.shard_shapes_of(output.shape)
+    )
 
 
 def _refuse_custom_calls(program: bytes) -> None:

@@ -82,10 +82,10 @@ class SessionRegistry:
         with contextlib.suppress(RuntimeError):  # the pool has ended, and the process is about to
             self._pool.submit(self._clean_up, session.id)
 
-    def hang_up_all(self, error: Status) -> None:
-        """Ends every client's stream with an error; the sessions close as a consequence."""
+    def hang_up_all(self, error: Status, linger_s: float) -> None:
+        """Ends every session with an error; see :meth:`Session.hang_up`."""
         for session in self._open_sessions():
-            session.hang_up(error)
+            session.hang_up(error, linger_s)
 
     def close_all(self) -> None:
         """Ends all sessions; none may be opened afterwards."""

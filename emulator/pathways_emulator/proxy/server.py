@@ -88,7 +88,7 @@ class ProxyServer:
         Clients get UNAVAILABLE for what is under way, as when the proxy is gone.
         """
         stopped = self._server.stop(grace)  # from here on there are no new sessions
-        self._sessions.hang_up_all(Status(Code.UNAVAILABLE, "the IFRT proxy ends"))
+        self._sessions.hang_up_all(Status(Code.UNAVAILABLE, "the IFRT proxy ends"), grace / 2)
         stopped.wait()
         self._sessions.close_all()
         self._executor.close()

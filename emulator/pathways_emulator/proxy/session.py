@@ -220,7 +220,8 @@ class Session:
             else:
                 self._end(error)
 
-        self.pool.submit(answer)
+        with contextlib.suppress(RuntimeError):  # the pool has ended, and with it every session
+            self.pool.submit(answer)
 
     def _end(self, error: Status) -> None:
         with self._send_lock:

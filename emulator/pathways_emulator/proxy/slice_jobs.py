@@ -70,16 +70,15 @@ class SliceJobs:
             UnsavedError: A request did not end in time, or some data could not be restored.
             Exception: The scratch location can't be written, or what ``check`` raises.
         """
-        for session in sessions:
-            if not session.quiesce(deadline_s - time.monotonic()):
-                raise UnsavedError("a request that was being served did not end in time")
+        _quiesce(sessions, deadline_s)
         arrays = {session: session.arrays.needing(self.index) for session in sessions}
         values = list(_values(chain.from_iterable(arrays.values())))
         executions = self.executor.under_way(self.devices)
         self._drain([*executions, *values], check)
+        del values, executions  # or they would stay in memory until all is written
+        _quiesce(sessions, deadline_s)
         result = {}
         for session in sessions:
-            session.quiesce(deadline_s - time.monotonic())
             outgoing = suspension.survey(
                 arrays.pop(session), self.index, self.devices, self.executor
             )
@@ -138,6 +137,12 @@ class SliceJobs:
         while not done.wait(_LOOK_S):
             check()
         check()
+
+
+def _quiesce(sessions: Iterable[Session], deadline_s: float) -> None:
+    for session in sessions:
+        if not session.quiesce(deadline_s - time.monotonic()):
+            raise UnsavedError("a request that was being served did not end in time")
 
 
 def _values(arrays: Iterable[Array]) -> Iterable[Value]:

@@ -37,6 +37,12 @@ _log = logging.getLogger(__name__)
 # For programs to wait for something and see why their session has ended.
 _LINGER_S = 3.0
 
+# How often a wait looks whether it still makes sense.
+_LOOK_S = 0.05
+
+# At the end: for the removal of files, at least.
+_END_S = 1.0
+
 # Between attempts to tell the resource manager something.
 _RETRY_S = 1.0
 
@@ -112,8 +118,8 @@ class Slices:
         # By slice: folders with files that nobody needs any more.
         self._garbage: dict[int, list[str]] = {}
         self._workers: dict[int, threading.Thread] = {}
-        if policy.suspends:
-            self._remove("")  # What a proxy that was killed has left.
+        # What a proxy that was killed has left. Not here: a bucket may take long to answer.
+        self._cleaning = self._remove_all()
         for index, state in enumerate(self._states):
             if not isinstance(state, Down):
                 _log.info("%s", slice_state.describe(index, state))
@@ -155,8 +161,7 @@ class Slices:
         deadline_s = time.monotonic() + timeout_s
         for worker in workers:
             worker.join(max(0.0, deadline_s - time.monotonic()))
-        if self._policy.suspends:
-            self._remove("")
+        self._remove_all().join(max(_END_S, deadline_s - time.monotonic()))
 
     def _enter(self, states: Iterable[SliceState]) -> None:
         """Changes states, and applies what follows for data; under the lock."""
@@ -244,6 +249,9 @@ class Slices:
 
         start_s = time.monotonic()
         try:
+            while self._cleaning.is_alive():
+                check()
+                self._cleaning.join(_LOOK_S)
             check()
             saved = jobs.save(state.incarnation, self._to_save(index), state.deadline_s, check)
         except _SupersededError:
@@ -342,6 +350,17 @@ class Slices:
     def _require(self, index: int, state: SliceState) -> None:
         if not self._is_current(index, state):
             raise _SupersededError
+
+    def _remove_all(self) -> threading.Thread:
+        """Begins to remove all files; the thread ends when it has."""
+
+        def remove() -> None:
+            if self._policy.suspends:
+                self._remove("")
+
+        thread = threading.Thread(target=remove, name="scratch-cleaning", daemon=True)
+        thread.start()
+        return thread
 
     def _remove(self, name: str) -> None:
         try:

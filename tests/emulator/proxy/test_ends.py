@@ -13,7 +13,7 @@ from tests.emulator.proxy.raw import RawClient, message
 
 from pathways_emulator.membership import SliceMember
 
-INVALID_ARGUMENT = 3
+INVALID_ARGUMENT, UNAVAILABLE = 3, 14
 
 
 def test_a_proxy_that_is_told_to_end_is_unavailable_and_leaves_no_file(tmp_path: Path) -> None:
@@ -25,11 +25,15 @@ def test_a_proxy_that_is_told_to_end_is_unavailable_and_leaves_no_file(tmp_path:
         file.parent.mkdir(parents=True)
         file.touch()
     with Proxy(address, "tpuv6e:2x2", 2, tmp_path / "proxy.log") as proxy:
-        assert proxy.saved_files() == [of_others]  # a proxy that was killed had left the other one
+        # A proxy that was killed had left the other one.
+        proxy.wait_until(lambda: proxy.saved_files() == [of_others])
         with (
             Client("pause", proxy, tmp_path / "client.log") as client,
             Client("pause", proxy, tmp_path / "busy.log") as busy,
+            RawClient(proxy.address) as raw,
         ):
+            raw.ask("init_request")
+            raw.send("make_array_from_host_buffer_request", host_buffer_handle=1)
             for program in (client, busy):
                 program.expect("ready")
                 assert program.asked("make") == "ok"
@@ -37,9 +41,16 @@ def test_a_proxy_that_is_told_to_end_is_unavailable_and_leaves_no_file(tmp_path:
             assert len(proxy.saved_files()) == 3
             client.say("use 1")
             assert busy.asked("spin 2 0") == "ok"
+            assert not client.answers_within(0.5)
             proxy.process.send_signal(signal.SIGTERM)
             for program in (client, busy):
-                assert program.hear().startswith("error UNAVAILABLE: the IFRT proxy ends")
+                assert program.hear().startswith("error UNAVAILABLE: ")
+            # A request that waits for something when the end comes is told the reason.
+            answer = raw.receive().response_metadata.status
+            assert (answer.code, answer.message) == (UNAVAILABLE, "the IFRT proxy ends")
+            with pytest.raises(grpc.RpcError) as ended:
+                raw.receive()
+            assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
         proxy.finish()
         assert proxy.saved_files() == [of_others]
 
