@@ -13,6 +13,7 @@ from pathways_slurm.decide_components import decide_component, hangs
 from pathways_slurm.decide_maintenance import requests_in_force
 from pathways_slurm.decide_nodes import SliceEnds, decide_nodes
 from pathways_slurm.decide_notices import inform
+from pathways_slurm.decide_pace import look_again_s
 from pathways_slurm.decide_slice import SliceView, decide_slice
 from pathways_slurm.decide_stop import EXIT_FAILED, EXIT_STOPPED, begin_stop, decide_stop
 from pathways_slurm.events import Reason
@@ -85,7 +86,9 @@ class _Draft:
     failure: Note | None = None
 
     def plan(self) -> Plan:
-        return Plan(tuple(self.actions), tuple(self.notes), self.memory, self.rules.tick_s)
+        answering = [c for c in Component if self.seen.components[c].answers]
+        again_s = look_again_s(self.rules, self.memory, answering, self.now)
+        return Plan(tuple(self.actions), tuple(self.notes), self.memory, again_s)
 
     def decide_components(self) -> None:
         """Starts what does not live, RM first and the proxy once RM answers; kills what hangs."""

@@ -236,17 +236,23 @@ def _judge_ended(
         return _Verdict(SliceState.MAINTENANCE, words, actions)
     if memory.state is SliceState.MAINTENANCE:
         # Ordered once it is over, and again as long as the order has not got through.
-        words, order = "its maintenance is over; requeued", (Requeue(task.id, index),)
-        return _Verdict(SliceState.PENDING, words, order, ordered=task.incarnation)
+        words = "its maintenance is over; requeued"
+        return _Verdict(SliceState.PENDING, words, _rerun(index, task), ordered=task.incarnation)
     cause = _cause(view, task) or task.state.value
     return _start_over(rules, index, task, memory, now, cause)
+
+
+def _rerun(index: int, task: Task) -> tuple[Action, ...]:
+    requeue = Requeue(task.id, index)
+    # The wait that a requeue brings is lifted with it, where there is no end to be waited for.
+    return (requeue, Release(task.id, index)) if task.state.ended else (requeue,)
 
 
 def _start_over(
     rules: Rules, index: int, task: Task, memory: SliceMemory, now: float, cause: str
 ) -> _Verdict:
     """Another run of the slice; one that still runs is ended first."""
-    requeue = (Requeue(task.id, index),)
+    requeue = _rerun(index, task)
     if memory.going is not None:
         words = f"{words_once_it_went(memory.going)}; requeued"
         return _Verdict(SliceState.PENDING, words, requeue)

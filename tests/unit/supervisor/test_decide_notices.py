@@ -13,6 +13,7 @@ from tests.unit.supervisor.world import (
     noticed,
     reasons,
     report,
+    rerun,
     running,
     seen,
 )
@@ -67,7 +68,7 @@ def test_a_slice_whose_data_is_saved_is_suspended_and_comes_back_free_of_budget(
     world = World(replace(RULES, slice_budget=(0, 600.0)))
     view = _given_notice(world)
     plan = world.look(_gone(view, world.now + 24.0))
-    assert plan.actions == (Requeue("7_1", 1),)
+    assert plan.actions == rerun(1)
     assert reasons(plan) == [Reason.SliceGone, Reason.SlicePending]
     assert plan.notes[0].message == (
         "slice 1 went after notice (host 0 got SIGTERM): its data is saved"
@@ -100,7 +101,7 @@ def test_a_slice_that_goes_without_its_data_is_lost_and_still_costs_no_budget(
     view = _gone(_given_notice(world), world.now + 24.0, released=False)
     view = replace(view, tasks=(running(0), ended(1, state), running(2)))
     plan = world.look(view)
-    assert plan.actions == (Requeue("7_1", 1),)
+    assert plan.actions == rerun(1)
     assert reasons(plan) == [Reason.SliceLost, Reason.SlicePending]
     assert plan.notes[0].message == (
         "slice 1 lost after notice (host 0 got SIGTERM): host 0 ended by signal 9 (resource "
@@ -112,7 +113,7 @@ def test_a_slice_that_goes_without_its_data_is_lost_and_still_costs_no_budget(
 def test_notice_and_end_between_two_looks_are_no_loss_either() -> None:
     world = World()
     plan = world.look(_gone(world.ready(), world.now + 24.0))
-    assert plan.actions == (Requeue("7_1", 1),)
+    assert plan.actions == rerun(1)
     assert reasons(plan) == [Reason.SliceGone, Reason.SlicePending]
     assert not world.memory.slice(1).failures
 
@@ -134,7 +135,7 @@ def test_a_resource_manager_that_does_not_say_it_is_not_waited_for_long() -> Non
     tasks = (running(0), ended(1, TaskState.COMPLETED), running(2))
     behind = replace(view, tasks=tasks, silent=all_answer([0, 2]))
     plans = [world.look(behind, 0.5) for _ in range(5)]
-    assert [len(plan.actions) for plan in plans] == [0, 0, 0, 0, 1]
+    assert [len(plan.actions) for plan in plans] == [0, 0, 0, 0, 2]
     assert reasons(plans[-1])[0] is Reason.SliceLost
 
 
@@ -162,7 +163,7 @@ def test_a_slice_is_released_once_its_programs_have_left_it() -> None:
     assert not world.look(view).notes
     told = report(noticed(1, world.now, alive=False, released=True, reason=left.reason))
     plan = world.look(replace(_gone(view, world.now), report=told))
-    assert plan.actions == (Requeue("7_1", 1),)
+    assert plan.actions == rerun(1)
     assert world.memory.slice(1).reason == "went after notice: its programs have left it; requeued"
     assert world.orders == Orders()
     assert world.acknowledged == {(0, 1), (2, 7)}, "of runs that are not over"

@@ -10,7 +10,16 @@ from pathways_slurm.events import Reason
 from pathways_slurm.maintenance import Request
 from pathways_slurm.model import Component, ComponentView, Memory, Observation, Rules
 from pathways_slurm.notices import Notices
-from pathways_slurm.plan import Action, Announce, Command, Forget, Plan, Submit
+from pathways_slurm.plan import (
+    Action,
+    Announce,
+    Command,
+    Forget,
+    Plan,
+    Release,
+    Requeue,
+    Submit,
+)
 from pathways_slurm.runtime_files import Notice, Orders, Report, SliceReport
 from pathways_slurm.scheduler.base import Node, Task
 from pathways_slurm.states import TaskState
@@ -129,6 +138,11 @@ class World:
         published = replace(everything, published=True)
         self.look(published)
         return published
+
+
+def rerun(index: int) -> tuple[Action, ...]:
+    """What has the task of an ended run run again."""
+    return Requeue(f"7_{index}", index), Release(f"7_{index}", index)
 
 
 def kinds(plan: Plan) -> list[type[Action]]:
