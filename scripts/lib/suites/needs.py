@@ -4,6 +4,7 @@
 
 import errno
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -23,6 +24,11 @@ _SLURM_PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
 # What makes small container images, and takes them apart again.
 _IMAGE_PROGRAMS = ("busybox", "mksquashfs", "unsquashfs")
 _IMAGE_PACKAGES = ("busybox-static", "squashfs-tools")
+
+# What lets an ordinary user have root do one thing, by a rule that is a regular expression.
+_SUDO_PROGRAMS = ("sudo", "visudo")
+_SUDO_PACKAGES = ("sudo",)
+_SUDO_VERSION = (1, 9, 10)
 
 # An ordinary user's PATH often lacks the directories of daemons.
 _DAEMON_DIRECTORIES = ("/usr/local/sbin", "/usr/sbin", "/sbin")
@@ -53,6 +59,24 @@ def loopback_networks() -> str | None:
 def slurm() -> str | None:
     """The programs of a Slurm cluster."""
     return _missing(_SLURM_PROGRAMS, _SLURM_PACKAGES)
+
+
+def sudo() -> str | None:
+    """The sudo that knows regular expressions: 1.9.10 or newer."""
+    if (reason := _missing(_SUDO_PROGRAMS, _SUDO_PACKAGES)) is not None:
+        return reason
+    done = subprocess.run(
+        ["sudo", "--version"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    found = re.search(r"Sudo version (\d+)\.(\d+)\.(\d+)", done.stdout)
+    if found is None or tuple(map(int, found.groups())) < _SUDO_VERSION:
+        said = found[0] if found else (done.stderr or done.stdout).strip()
+        return f"needs sudo {'.'.join(map(str, _SUDO_VERSION))} or newer, this is {said!r}"
+    return None
 
 
 def container_images() -> str | None:
@@ -111,6 +135,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
     "linux": linux,
     "loopback-networks": loopback_networks,
     "slurm": slurm,
+    "sudo": sudo,
     "container-images": container_images,
     "user-namespaces": user_namespaces,
     "node-namespaces": node_namespaces,
@@ -119,6 +144,7 @@ NEEDS: dict[str, Callable[[], str | None]] = {
 # Need → the Debian packages that meet it.
 PACKAGES: dict[str, tuple[str, ...]] = {
     "slurm": _SLURM_PACKAGES,
+    "sudo": _SUDO_PACKAGES,
     "container-images": _IMAGE_PACKAGES,
     "node-namespaces": ("iproute2",),
 }

@@ -64,3 +64,20 @@ def test_an_enroot_is_passed_on_and_narrows_nothing(
     monkeypatch.chdir(tmp_path)
     assert runner.main(["--enroot", "my/enroot"]) == 0
     assert [f"--enroot={tmp_path}/my/enroot" in command for command in commands] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        ("1.9.13p3", None),
+        ("1.10.0", None),
+        ("1.9.5p2", "needs sudo 1.9.10 or newer, this is 'Sudo version 1.9.5'"),
+    ],
+)
+def test_a_sudo_knows_regular_expressions(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, reason: str | None
+) -> None:
+    put(tmp_path, "sudo", f"echo 'Sudo version {version}'")
+    put(tmp_path, "visudo", "exit 0")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert needs.lacking(["sudo"]) == reason
