@@ -58,12 +58,13 @@ def remove(path, run_id):
     return False
 """
 
-_LEAVES_ITS_ARRAY = """
-_honest = decide_stop
+# Told to end, or seeing their RM end in order, workers go anyway: only the lease ends the rest.
+_GRANTS_NO_LEASE = """
+_honest = worker_env
 
 
-def decide_stop(memory, seen, now):
-    return _honest(memory, replace(seen, tasks=()), now)
+def worker_env(settings, service_address):
+    return _honest(settings, service_address) | {"PATHWAYS_LEASE_S": "3600"}
 """
 
 _TAKES_SILENCE_FOR_LOSS = """
@@ -144,7 +145,7 @@ KEEPS_THE_ADDRESS = Mutant(
         "cluster_env.py": _KEEPS_THE_ADDRESS_IN_CLUSTER_ENV,
     },
 )
-LEAVES_ITS_ARRAY = Mutant("ends without its array", 3, {"decide_stop.py": _LEAVES_ITS_ARRAY})
+GRANTS_NO_LEASE = Mutant("has its workers outlive it", 3, {"launch.py": _GRANTS_NO_LEASE})
 TAKES_SILENCE_FOR_LOSS = Mutant(
     "requeues what it can't observe", 4, {"decide.py": _TAKES_SILENCE_FOR_LOSS}
 )
