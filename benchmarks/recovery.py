@@ -11,7 +11,9 @@ whose requeued tasks wait as long as a real cluster's do. On it, one after the o
 - alone: the same task, which requeues itself when it fails, with nobody to look after it,
 - supervised: the service, started by sbatch,
 
-and prints the medians and their ratios. With --cred-expire 120 a kill of "alone" takes two minutes.
+and prints the medians and their ratios; in each line also how long it took until the hosts were
+launched, which is the supervisor's and Slurm's part: the rest is the workers' own start.
+With --cred-expire 120 a kill of "alone" takes two minutes. Nodes are not powered down meanwhile.
 """
 
 import argparse
@@ -26,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from pathways_slurm import launch
@@ -45,6 +48,7 @@ GOAL_RATIO = 10.0
 GOAL_ABOVE_FRESH_S = 3.0
 
 _GREETING = re.compile(rb"slice (\d+) host (\d+) incarnation (\d+) pid (\d+)")
+_LAUNCH = re.compile(rb"=== slice 0 host \d+ incarnation (\d+) ")
 _POLL_S = 0.02
 _SOON_S = 120.0
 
@@ -52,12 +56,24 @@ type Host = tuple[int, int]
 """Incarnation and process id."""
 
 
-class Slice:
-    """The hosts of slice 0, asked over TCP: what a service has to do with them, and no more."""
+@dataclass(frozen=True)
+class Times:
+    """Seconds until every host of a run was launched, and until every one answered."""
 
-    def __init__(self, addresses: list[str], port: int) -> None:
+    launched: float
+    answered: float
+
+    def __str__(self) -> str:
+        return f"{self.answered:7.2f} s, launched after {self.launched:.2f} s"
+
+
+class Slice:
+    """The hosts of slice 0: asked over TCP, as a service does, and read of in their logs."""
+
+    def __init__(self, addresses: list[str], port: int, logs: Path) -> None:
         self.addresses = addresses
         self.port = port
+        self.logs = [logs / f"host-{host}.log" for host in range(len(addresses))]
 
     def hosts(self) -> list[Host]:
         """Of each host that answers."""
@@ -72,16 +88,31 @@ class Slice:
                 found.append((int(match[3]), int(match[4])))
         return found
 
-    def wait(self, above: int, timeout_s: float) -> int:
+    def launched(self, above: int) -> bool:
+        """Whether every host's log has the first line of a run greater than ``above``."""
+        return all(
+            any(
+                int(run) > above
+                for run in _LAUNCH.findall(log.read_bytes() if log.exists() else b"")
+            )
+            for log in self.logs
+        )
+
+    def wait(self, above: int, timeout_s: float) -> tuple[int, Times]:
         """Until every host answers with one incarnation greater than ``above``; returns that."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+        began = time.monotonic()
+        launched: float | None = None
+        while (spent := time.monotonic() - began) < timeout_s:
+            if launched is None:
+                launched = spent if self.launched(above) else None
+                time.sleep(_POLL_S)
+                continue
             hosts = self.hosts()
             incarnations = {incarnation for incarnation, _ in hosts}
             if len(hosts) == len(self.addresses) and len(incarnations) == 1:
                 [incarnation] = incarnations
                 if incarnation > above:
-                    return incarnation
+                    return incarnation, Times(launched, time.monotonic() - began)
             time.sleep(_POLL_S)
         raise SystemExit(f"the slice did not answer within {timeout_s:g} s: {self.hosts()}")
 
@@ -90,19 +121,18 @@ class Slice:
         os.kill(self.hosts()[-1][1], signal.SIGKILL)
 
 
-def recoveries(target: Slice, kills: int, timeout_s: float) -> list[float]:
-    """Seconds from each kill until the slice answers again."""
-    incarnation = target.wait(0, _SOON_S)
-    seconds = []
+def recoveries(target: Slice, kills: int, timeout_s: float) -> list[Times]:
+    """From each kill until the slice answers again."""
+    incarnation, _ = target.wait(0, _SOON_S)
+    found = []
     for _ in range(kills):
         # Beyond the second in which a run may not start again, and the loop's last look.
         time.sleep(2.0)
         target.kill_one()
-        began = time.monotonic()
-        incarnation = target.wait(incarnation, timeout_s)
-        seconds.append(time.monotonic() - began)
-        print(f"    {seconds[-1]:.2f} s", flush=True)
-    return seconds
+        incarnation, times = target.wait(incarnation, timeout_s)
+        found.append(times)
+        print(f"    {times}", flush=True)
+    return found
 
 
 class Bench:
@@ -119,6 +149,8 @@ class Bench:
             "PATHWAYS_HOME": str(directory / "home"),
             "PATHWAYS_SCHEDULER": "slurm",
             "PATHWAYS_SLURM_PARTITION": "tpu",
+            # A node whose workers are killed again and again would be made anew.
+            "PATHWAYS_POWER_DOWN": "never",
         }
         settings, faults = read_settings(self.environ)
         if faults or settings is None:
@@ -126,7 +158,8 @@ class Bench:
         self.settings: Settings = settings
         # Slice 0 is whatever nodes its task gets; of a cluster of one slice there are no others.
         addresses = [node.address for node in cluster.nodes if node.slice_index is not None]
-        self.slice = Slice(addresses, settings.worker_port)
+        logs = directory / "home" / "logs" / "slice-0"
+        self.slice = Slice(addresses, settings.worker_port, logs)
         self.cpu_address = next(n.address for n in cluster.nodes if n.slice_index is None)
 
     def submit_alone(self, first_incarnation: int, script: Path) -> str:
@@ -186,49 +219,64 @@ def wait(until: Callable[[], bool], what: str, timeout_s: float = _SOON_S) -> No
 def measure(bench: Bench, kills: int, kills_alone: int, cred_expire_s: int) -> None:
     """Runs the three sides and prints what they took."""
     (bench.directory / "home" / "logs" / "slice-0").mkdir(parents=True)
-    alone = bench.directory / "alone.sh"
-    alone.write_text(
+    # The resource manager writes its report there.
+    (bench.directory / "home" / "state").mkdir()
+    alone_script = bench.directory / "alone.sh"
+    alone_script.write_text(
         "#!/bin/bash\n"
         f'/bin/bash "{SLICE_SCRIPT}" "$@"\n'
         'exec scontrol requeue "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"\n'
     )
-    fresh_s, alone_s = [], []
+    fresh, alone = [], []
     with bench.resource_manager():
         print("fresh: sbatch of the task until it answers", flush=True)
         for first in (100, 200, 300):
             began = time.monotonic()
             job = bench.submit_alone(first, SLICE_SCRIPT)
-            bench.slice.wait(first - 1, _SOON_S)
-            fresh_s.append(time.monotonic() - began)
-            print(f"    {fresh_s[-1]:.2f} s", flush=True)
+            submitted_s = time.monotonic() - began
+            _, times = bench.slice.wait(first - 1, _SOON_S)
+            fresh.append(Times(times.launched + submitted_s, times.answered + submitted_s))
+            print(f"    {fresh[-1]}", flush=True)
             bench.cancel(job)
         if kills_alone:
             print("alone: kill until it answers again", flush=True)
-            job = bench.submit_alone(400, alone)
-            alone_s = recoveries(bench.slice, kills_alone, _SOON_S + 2 * cred_expire_s)
+            job = bench.submit_alone(400, alone_script)
+            alone = recoveries(bench.slice, kills_alone, _SOON_S + 2 * cred_expire_s)
             bench.cancel(job)
+    for log in bench.slice.logs:
+        log.unlink()  # the service's incarnations begin at 1
     print("supervised: kill until it answers again", flush=True)
     job = bench.sbatch_service()
-    supervised_s = recoveries(bench.slice, kills, _SOON_S + 2 * cred_expire_s)
+    supervised = recoveries(bench.slice, kills, _SOON_S + 2 * cred_expire_s)
     bench.cancel(job)
-    report(fresh_s, alone_s, supervised_s, cred_expire_s)
+    report(fresh, alone, supervised, cred_expire_s)
 
 
 def report(
-    fresh_s: list[float], alone_s: list[float], supervised_s: list[float], cred_expire_s: int
+    fresh: list[Times], alone: list[Times], supervised: list[Times], cred_expire_s: int
 ) -> None:
     """Prints medians and ratios."""
-    fresh, supervised = statistics.median(fresh_s), statistics.median(supervised_s)
-    print(f"\ncred_expire {cred_expire_s} s; medians; the slowest in brackets")
-    print(f"fresh       {fresh:7.2f} s  ({max(fresh_s):.2f})")
-    if alone_s:
-        alone = statistics.median(alone_s)
-        print(f"alone       {alone:7.2f} s  ({max(alone_s):.2f})")
-    print(f"supervised  {supervised:7.2f} s  ({max(supervised_s):.2f})")
-    above = supervised - fresh
-    print(f"supervised above fresh: {above:+.2f} s (goal: at most {GOAL_ABOVE_FRESH_S:g} s)")
-    if alone_s:
-        print(f"alone / supervised: {alone / supervised:.1f} (goal: at least {GOAL_RATIO:g})")
+    load = os.getloadavg()[0]
+    print(f"\ncred_expire {cred_expire_s} s; load {load:.1f}; medians; the slowest in brackets")
+    for name, times in (("fresh", fresh), ("alone", alone), ("supervised", supervised)):
+        if times:
+            print(f"{name:10} {median(times)}  ({max(t.answered for t in times):.2f})")
+    answered = median(supervised).answered - median(fresh).answered
+    launched = median(supervised).launched - median(fresh).launched
+    print(
+        f"supervised above fresh: {answered:+.2f} s, launched {launched:+.2f} s"
+        f" (goal: at most {GOAL_ABOVE_FRESH_S:g} s)"
+    )
+    if alone:
+        ratio = median(alone).answered / median(supervised).answered
+        print(f"alone / supervised: {ratio:.1f} (goal: at least {GOAL_RATIO:g})")
+
+
+def median(times: list[Times]) -> Times:
+    """Of each of the two."""
+    return Times(
+        statistics.median(t.launched for t in times), statistics.median(t.answered for t in times)
+    )
 
 
 def main() -> int:
