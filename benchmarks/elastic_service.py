@@ -77,6 +77,8 @@ class Service:
         found = self._slices[index]
         if self.alive(index):
             return
+        if found.started is not None:
+            found.started.wait()
         incarnation = int(found.environment[_INCARNATION]) + 1
         found.environment = {**found.environment, _INCARNATION: str(incarnation)}
         found.started = subprocess.Popen(

@@ -81,6 +81,9 @@ class Chaos:
             self._armed.discard("snapshot")
             self._kill("snapshot", 1)
 
+    def after_step(self, step: int, slices: Sequence[int]) -> None:
+        """Nothing happens then."""
+
     def in_handler(self, utils: "ElasticUtils", *, growing: bool) -> None:
         """The state is restored, and the handler goes on."""
         kind = "up" if growing else "handler"

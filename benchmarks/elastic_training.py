@@ -7,6 +7,7 @@ Imports JAX: only after :func:`elastic_service.prepare_jax`.
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,8 +36,23 @@ class Interference(Protocol):
     def after_snapshot(self) -> None:
         """``maybe_snapshot`` has returned; copies may be on their way."""
 
+    def after_step(self, step: int, slices: Sequence[int]) -> None:
+        """Step ``step`` is done on these slices."""
+
     def in_handler(self, utils: ElasticUtils, *, growing: bool) -> None:
         """The state is restored, and the handler goes on."""
+
+
+def small_trainer() -> sharded_training.Trainer:
+    """Of a model as small as compiles and computes fast, with all that a step can depend on."""
+    small = char_transformer.ModelConfig(layers=1, width=32, seq_len=32, dropout=0.1)
+    return sharded_training.Trainer(sharded_training.Run(small, global_batch=24, seed=0))
+
+
+def example_trainer() -> sharded_training.Trainer:
+    """Of the model of the example program."""
+    size = char_transformer.ModelConfig()
+    return sharded_training.Trainer(sharded_training.Run(size, global_batch=24, seed=0))
 
 
 @dataclass
@@ -49,11 +65,7 @@ class Program:
     """
 
     steps: int
-    trainer: sharded_training.Trainer = field(
-        default_factory=lambda: sharded_training.Trainer(
-            sharded_training.Run(char_transformer.ModelConfig(), 24, 0)
-        )
-    )
+    trainer: sharded_training.Trainer = field(default_factory=small_trainer)
     text: npt.NDArray[np.uint8] = field(
         default_factory=lambda: char_transformer.load_text(2_000_000)
     )
@@ -81,6 +93,7 @@ class Program:
                 manager.maybe_snapshot(step=step, snapshot=state)
                 chaos.after_snapshot()
                 float(loss)
+                chaos.after_step(step, sorted(manager.good_slice_indices))
                 if failed_at is not None:
                     self.recoveries.append(time.monotonic() - failed_at)
                     failed_at = None

@@ -7,6 +7,7 @@ its devices: whichever slice goes, another has the same part. Any other is copie
 this process. A copy is dispatched before the state can be donated, and collected later.
 """
 
+import itertools
 from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -215,6 +216,9 @@ class Staged:
             origin if isinstance(origin, Constant) else _collect(origin, next(copies))
             for origin in self.origins
         )
+        # The slice may have gone between the first wait and the making of the pieces.
+        pieces = (leaf.pieces for leaf in leaves if isinstance(leaf, OnSlices))
+        jax.block_until_ready([piece.data for piece in itertools.chain.from_iterable(pieces)])
         return Snapshot(self.step, self.structure, leaves)
 
 
