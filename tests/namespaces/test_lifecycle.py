@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from slurm.devcluster import links, members
 from slurm.devcluster.cluster import DevCluster, as_user
@@ -46,22 +47,13 @@ def assert_gone(directory: Path) -> None:
     assert not directory.exists()
 
 
-def namespaces_of(directory: Path) -> set[str]:
-    """The namespaces of the cluster's processes."""
-    kinds = ("net", "uts", "mnt", "pid")
-    processes = [f"/proc/{one.process.pid}/ns" for one in members.find(directory)]
-    return {str(Path(path, kind).readlink()) for path in processes for kind in kinds}
-
-
-def live_namespaces() -> set[str]:
-    """Those that any process of this machine is in."""
-    found = set()
-    for path in Path("/proc").glob("[0-9]*/ns/*"):
-        try:
-            found.add(str(path.readlink()))
-        except OSError:  # it has just ended
-            continue
-    return found
+def namespaces_of(process: psutil.Process) -> set[str]:
+    """The namespaces that the process is in; none once it has ended."""
+    try:
+        links_to = Path(f"/proc/{process.pid}/ns")
+        return {str((links_to / kind).readlink()) for kind in ("net", "uts", "mnt", "pid")}
+    except OSError:
+        return set()
 
 
 def test_up_is_quick_and_down_leaves_nothing(directory: Path) -> None:
@@ -69,16 +61,24 @@ def test_up_is_quick_and_down_leaves_nothing(directory: Path) -> None:
     said = call("up.sh", directory, "--slices", "2")
     assert time.monotonic() - started < 15
     assert f"down.sh --dir {directory} --namespaces" in said
-    made = namespaces_of(directory) - {
-        str(path.readlink()) for path in Path("/proc/self/ns").iterdir()
-    }
+    found = set[str]().union(*(namespaces_of(one.process) for one in members.find(directory)))
+    made = found - namespaces_of(psutil.Process())
     assert len(made) == 5 * 4 + 2  # slurmctld has a host name, for which it needs a mount
+    # By what they are in, not by their marks. Namespaces end with the last process in them.
+    inside = [one for one in psutil.process_iter() if namespaces_of(one) & made]
+    assert len(inside) > 5 * 2
     assert len(links.existing(directory)) == 1 + 5
     assert "is up already" in call("up.sh", directory, "--slices", "2")
     call("down.sh", directory)
     assert_gone(directory)
-    # A process that has ended is in them until this machine's init has taken it away.
-    until(lambda: not made & live_namespaces(), "the namespaces are gone")
+    assert not any(lives(one) for one in inside)
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_two_clusters_side_by_side(directory: Path, shared: DevCluster) -> None:

@@ -151,6 +151,8 @@ def test_slurm_takes_nodes_that_fail_for_down_until_they_are_back(jobs: Jobs) ->
     cluster.run("scancel", job)
     cluster.power_on(unpowered)
     cluster.heal(cut_off)
+    # Else it may take a minute until Slurm looks whether a node that was down answers again.
+    cluster.run("scontrol", "reconfigure")
     cluster.wait_for_states(lambda states: set(states.values()) == {"idle"}, PATIENCE_S)
     rows = jobs.running(jobs.submit(SLEEP, "--partition=tpu", "--nodes=2", "--array=0-1"))
     assert {row.nodes for row in rows} == {"tpu-0-[0-1]", "tpu-1-[0-1]"}
