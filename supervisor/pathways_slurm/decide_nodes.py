@@ -288,7 +288,8 @@ class _Draft:
     def _say_exclusion(self, name: str, avoided: bool, refused: bool) -> None:
         node = self.nodes[name]
         rules = self.rules
-        often = f"node {name} failed {rules.budget} times in {rules.window_s:.0f} s ({node.why})"
+        times = "once" if rules.budget == 1 else f"{rules.budget} times"
+        often = f"node {name} failed {times} in {rules.window_s:.0f} s ({node.why})"
         if avoided and node.exclusion in (Exclusion.WANTED, Exclusion.REFUSED):
             left_s = max(0.0, node.excluded_until - self.now)
             words = f"{often}; slices keep off it for {left_s:.0f} s"
