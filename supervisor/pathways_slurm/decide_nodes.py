@@ -305,6 +305,15 @@ class _Draft:
         """The power-down one look later; None once it is over."""
         age = self.now - cycle.since
         subject = f"node {name}"
+        if cycle.stage is Stage.ORDERED and seen is Power.GOING_DOWN:
+            return replace(cycle, stage=Stage.GOING)
+        # From its way down a node only returns by having been off, if only for a moment.
+        off = seen in (Power.OFF, Power.COMING_UP)
+        gone = cycle.stage is Stage.GOING and (off or seen is Power.ON)
+        if gone or (cycle.stage is Stage.ORDERED and off):
+            words = f"{subject} is powered down: {cycle.why}"
+            self.notes.append(Note(Reason.NodePoweredDown, words, subject))
+            cycle = replace(cycle, stage=Stage.DOWN)
         if cycle.stage is Stage.DOWN and seen is Power.ON:
             words = f"{subject} is back, {age:.0f} s after it was to be powered down"
             self.notes.append(Note(Reason.NodeBack, words, subject))
@@ -313,12 +322,8 @@ class _Draft:
             words = f"{subject} was powered down and has not come back: the scheduler has it down"
             self.notes.append(Note(Reason.NodeNotBack, words, subject))
             return None
-        if cycle.stage is Stage.ORDERED and seen in (Power.OFF, Power.COMING_UP):
-            words = f"{subject} is powered down: {cycle.why}"
-            self.notes.append(Note(Reason.NodePoweredDown, words, subject))
-            return replace(cycle, stage=Stage.DOWN)
         if cycle.stage is not Stage.DOWN and age >= _LONGEST_WAY_DOWN_S:
-            if cycle.stage is Stage.ORDERED:
+            if cycle.stage is not Stage.WANTED:
                 words = f"{subject} has not gone down within {age:.0f} s of the order to power down"
                 self.notes.append(Note(Reason.NodesNotPoweredDown, words, subject))
             return None

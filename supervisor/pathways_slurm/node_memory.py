@@ -29,6 +29,7 @@ class Stage(StrEnum):
 
     WANTED = "WANTED"  # the scheduler has not been told, or not answered
     ORDERED = "ORDERED"
+    GOING = "GOING"  # the node was seen on its way
     DOWN = "DOWN"  # the node was seen off, and not seen back yet
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.unit.supervisor.world import World, all_answer, seen
 
+from pathways_slurm.causes import Cause
 from pathways_slurm.decide_nodes import NodesDecision, SliceEnds, decide_nodes, nodes_to_look_at
 from pathways_slurm.events import Reason
 from pathways_slurm.model import Departure, Rules, SliceMemory
@@ -78,7 +79,7 @@ class Nodes:
         counted = {
             one.index: replace(
                 self.slices.get(one.index, SliceMemory()),
-                failures=(self.now + 1.0,),
+                spent={Cause.CRASH: (self.now + 1.0,)},
                 ordered=one.incarnation,
                 reason=why or "host 0 was ended by signal 9; requeued",
             )
@@ -228,6 +229,13 @@ class TestPower:
         back = self.see(nodes, Power.ON)
         assert nodes.notes(back) == [Reason.NodeBack] * 2
         assert back.notes[1].message == "node n0b is back, 8 s after it was to be powered down"
+        assert nodes_to_look_at(nodes.memory, 1e9) == ()
+
+    def test_a_node_may_be_off_for_less_than_lies_between_two_looks(self) -> None:
+        nodes = self.failing()
+        self.see(nodes, Power.GOING_DOWN)
+        decision = self.see(nodes, Power.ON)
+        assert nodes.notes(decision) == [Reason.NodePoweredDown, Reason.NodeBack] * 2
         assert nodes_to_look_at(nodes.memory, 1e9) == ()
 
     def test_looks_are_rare_and_end(self) -> None:
