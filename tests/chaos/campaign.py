@@ -143,6 +143,8 @@ class Campaign:
                 self._inject(entry, report)
             self._settle(report)
             self._end(report)
+        except TimeoutError as error:
+            self._fail(report, f"{error}: {self._state()}")
         finally:
             self._workload.close()
             report.violations += self._checker.violations
