@@ -59,7 +59,7 @@ def test_training_computes_the_same_bits_when_two_slices_are_suspended(
 
 def _is_between_steps(moment: float, training: Training) -> bool:
     times = [e["time"] for e in training.events if e["event"] == "step"]
-    return times[0] < moment < times[-1]
+    return bool(times[0] < moment < times[-1])
 
 
 def _files_below(directory: Path) -> list[Path]:

@@ -18,7 +18,7 @@ SMALL = ("--global-batch", "12", "--seq-len", "16", "--layers", "1", "--width", 
 # Slow enough for something to happen between two steps.
 PACED = ("--min-step-time", "0.1")
 # JAX takes seconds to compile on a quiet machine, and a minute on a busy one.
-PATIENCE_S = 180.0
+PATIENCE_S = 300.0
 
 
 def read(metrics: Path) -> list[dict[str, Any]]:

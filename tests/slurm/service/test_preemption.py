@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Slices that jobs of a higher priority push off their nodes, and that return when these end."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from slurm.devcluster.cluster import DevCluster
+from slurm.devcluster.options import Options
+from tests.e2e.service import wait_until
+from tests.e2e.training import PACED, SMALL, STEPS, Training, losses
+from tests.slurm.service.service import SlurmService
+
+GRACE_S = 10
+KILL_WAIT_S = 5
+
+
+@pytest.fixture
+def preemptible(tmp_path: Path) -> Iterator[SlurmService]:
+    """A service with two slices of two hosts on nodes that others have a better right to.
+
+    Both slices must be there, and a single failure of one would end the service.
+    """
+    with tempfile.TemporaryDirectory(prefix="devcluster-") as path:
+        options = Options(
+            Path(path) / "c",
+            slices=2,
+            cred_expire_s=5,
+            grace_time_s=GRACE_S,
+            kill_wait_s=KILL_WAIT_S,
+        )
+        with DevCluster(options) as cluster:
+            (tmp_path / "service").mkdir()
+            service = SlurmService(
+                tmp_path / "service" / "home",
+                cluster,
+                MIN_SLICES="2",
+                PATHWAYS_SLURM_PARTITION="tpu-low",
+                PATHWAYS_NOTICE_S=str(GRACE_S + KILL_WAIT_S - 2),
+                PATHWAYS_SLICE_RESTART_BUDGET="0",
+            )
+            yield service
+            service.close()
+
+
+class Preemption:
+    """A job of the better partition on the nodes of one slice."""
+
+    def __init__(self, service: SlurmService, nodes: list[str]) -> None:
+        self._service = service
+        self._cluster = service.cluster
+        argv = ["sbatch", "--parsable", "--partition=tpu", f"--nodes={len(nodes)}"]
+        argv += [f"--nodelist={','.join(nodes)}", "--output=/dev/null", "--wrap=sleep 600"]
+        self.job = self._cluster.run(*argv).stdout.strip()
+        service.jobs.append(self.job)
+
+    def wait_until_it_runs(self) -> None:
+        """Then the slice has gone."""
+
+        def running() -> bool:
+            return self._service.job_state(self.job) == "RUNNING"
+
+        wait_until(running, 90.0, f"the better job runs: {self._service.logs()}", 0.2)
+
+    def end(self) -> None:
+        self._cluster.run("scancel", self.job)
+
+
+@pytest.mark.timeout(900)
+def test_training_computes_the_same_bits_when_two_slices_are_preempted(
+    preemptible: SlurmService,
+) -> None:
+    service = preemptible
+    service.sbatch()
+    service.wait_for("READY", timeout_s=120)
+    undisturbed = Training(service, *SMALL, name="undisturbed")
+    undisturbed.expect_success()
+    before = service.status()["slices"]
+
+    training = Training(service, *SMALL, *PACED, name="preempted")
+    for index, step in ((0, 20), (1, 40)):
+        training.wait_for_step(step)
+        preemption = Preemption(service, before[index]["nodes"])
+        preemption.wait_until_it_runs()
+        taken = losses(training.events)
+        away = service.wait_for_slice(index, "PENDING")
+        # While it is away, no step is taken.
+        assert losses(training.events) == taken
+        assert training.process.poll() is None
+        preemption.end()
+        after = service.wait_for_slice(index, "READY", above=away["incarnation"] - 1)
+        assert (after["incarnation"], after["nodes"]) == (2, before[index]["nodes"])
+    output = training.expect_success()
+
+    assert len(losses(training.events)) == STEPS
+    assert losses(training.events) == losses(undisturbed.events)
+    assert training.told == undisturbed.told
+    assert "Traceback" not in output
+    for index in (0, 1):
+        about = [e for e in service.events() if e["subject"] == f"slice {index}"]
+        reasons = [e["reason"] for e in about]
+        assert reasons[reasons.index("SliceReady") + 1 :][:2] == ["SliceNotice", "SliceGone"]
+        assert "SliceLost" not in reasons
+        (gone,) = (e for e in about if e["reason"] == "SliceGone")
+        assert "saved" in gone["message"]
+    assert {row["restarts"] for row in service.tasks()} == {"1"}
+    bucket = Path(service.settings["GCS_BUCKET"])
+    assert [path for path in bucket.rglob("*") if not path.is_dir()] == []
