@@ -170,6 +170,8 @@ class SlurmStage:
                 **_SETTINGS,
                 "MAX_SLICES": str(self.slices),
                 "PATHWAYS_SLURM_PARTITION": "tpu-low",
+                # Nodes whose workers are killed again and again would be made anew.
+                "PATHWAYS_POWER_DOWN": "never",
                 **settings,
             },
         )
