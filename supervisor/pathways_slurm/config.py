@@ -18,6 +18,7 @@ from pydantic_core import ErrorDetails
 from pathways_slurm.config_checks import check_between, misspelled, unavailable
 from pathways_slurm.faults import Fault, SettingsError
 from pathways_slurm.paths import ServicePaths
+from pathways_slurm.settings_budgets import BudgetSettings
 from pathways_slurm.settings_service import ServiceSettings
 from pathways_slurm.settings_slurm import SlurmSettings
 from pathways_slurm.topology import Topology, topology_for
@@ -36,7 +37,7 @@ __all__ = [
 ]
 
 
-class Settings(SlurmSettings, ServiceSettings):
+class Settings(SlurmSettings, BudgetSettings, ServiceSettings):
     """All settings of one service. Make one with :func:`load_settings`."""
 
     # pydantic takes the fields of the last base first, which is the order of the table.
@@ -198,7 +199,7 @@ def _problem(details: ErrorDetails, environ: Mapping[str, str]) -> str:
             return "is too small"
         case "less_than_equal":
             return "is too large"
-        case "literal_error":
+        case "literal_error" | "enum":
             return "is not one of the valid values"
         case "value_error":
             return str(details["ctx"]["error"])

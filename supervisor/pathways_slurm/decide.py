@@ -9,6 +9,7 @@ be observed. A look that failed leaves the slices as they were.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from pathways_slurm.causes import OnBudget
 from pathways_slurm.decide_components import decide_component, hangs
 from pathways_slurm.decide_maintenance import requests_in_force
 from pathways_slurm.decide_nodes import SliceEnds, decide_nodes
@@ -214,6 +215,11 @@ class _Draft:
             for i, s in sorted(self.memory.slices.items())
             if s.state in (SliceState.FAILED, SliceState.CANCELLED)
         }
+        failed = [i for i in gone if self.memory.slice(i).state is SliceState.FAILED]
+        if failed and self.rules.on_budget is OnBudget.SERVICE and self.failure is None:
+            words = "; ".join(f"slice {i}: {gone[i]}" for i in failed)
+            words += f" (PATHWAYS_ON_BUDGET={self.rules.on_budget})"
+            self.failure = Note(Reason.BudgetExhausted, words)
         can_come = self.rules.max_slices - len(gone)
         if can_come < self.rules.min_slices and self.failure is None:
             words = f"only {can_come} of {self.rules.max_slices} slices can still come, fewer than"

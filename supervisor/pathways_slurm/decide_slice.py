@@ -4,20 +4,20 @@
 
 from dataclasses import dataclass, replace
 
-from pathways_slurm.budget import Budget
+from pathways_slurm.causes import USERS_HOLD, Cause, cause_of
 from pathways_slurm.decide_departure import (
     departure_of,
     words_once_it_went,
     words_while_it_goes,
 )
 from pathways_slurm.decide_maintenance import give_back, remember_request, tell
-from pathways_slurm.events import Reason
+from pathways_slurm.decide_retry import Retry, Verdict, retry
 from pathways_slurm.maintenance import Request
 from pathways_slurm.model import Rules, SliceMemory
 from pathways_slurm.plan import Action, Cancel, Note, Release, Requeue
 from pathways_slurm.runtime_files import SliceReport
 from pathways_slurm.scheduler.base import BEGIN_TIME, Task
-from pathways_slurm.slice_notes import notes_of
+from pathways_slurm.slice_notes import notes_of, notes_of_absence
 from pathways_slurm.states import SliceState, TaskState
 from pathways_slurm.streak import NOT_ONCE
 
@@ -26,6 +26,8 @@ _OVER_S = 5.0
 # The resource manager says of a run that has ended whether it was released; it may be a bit slower
 # than the scheduler.
 _REPORT_S = 2.0
+
+_DOWN_FOR_GOOD = (SliceState.FAILED, SliceState.CANCELLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +62,6 @@ class SliceDecision:
     actions: tuple[Action, ...] = ()
     notes: tuple[Note, ...] = ()
     resubmit: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class _Verdict:
-    state: SliceState
-    reason: str
-    actions: tuple[Action, ...] = ()
-    failures: tuple[float, ...] | None = None
-    ordered: int | None = None
 
 
 def decide_slice(
@@ -132,30 +125,31 @@ def _is_over(view: SliceView, task: Task) -> bool:
 
 def _judge(
     rules: Rules, index: int, view: SliceView, task: Task, memory: SliceMemory, now: float
-) -> _Verdict:
+) -> Verdict:
     match task.state:
         case TaskState.PENDING if task.restarts and task.reason == BEGIN_TIME:
             # Slurm makes a requeued task wait, by default for two minutes; its owner may lift that.
             words = "requeued; the time that it has to wait is being lifted"
-            return _Verdict(SliceState.PENDING, words, (Release(task.id, index),))
+            return Verdict(SliceState.PENDING, words, (Release(task.id, index),))
         case TaskState.PENDING | TaskState.CONFIGURING:
-            return _Verdict(SliceState.PENDING, _words_while_pending(task, memory))
+            return Verdict(SliceState.PENDING, _words_while_pending(task, memory))
         case TaskState.HELD:
             return _judge_held(rules, index, task, memory, now)
         case TaskState.RUNNING:
             return _judge_running(rules, index, view, task, memory, now)
         case TaskState.COMPLETING:
             words = _cause(view, task) or "its processes are ending"
-            return _Verdict(
+            return Verdict(
                 SliceState.ENDING,
                 words_while_it_goes(memory.going, now) if memory.going else words,
             )
         case TaskState.CANCELLED if memory.state is SliceState.FAILED:
-            return _Verdict(SliceState.FAILED, memory.reason)  # it was we who cancelled it
+            # It was we who cancelled it.
+            return Verdict(SliceState.FAILED, memory.reason, exhausted=memory.exhausted)
         case TaskState.CANCELLED:
-            return _Verdict(SliceState.CANCELLED, task.reason or "cancelled by a user")
+            return Verdict(SliceState.CANCELLED, task.reason or "cancelled by a user")
         case TaskState.UNKNOWN:
-            return _Verdict(
+            return Verdict(
                 SliceState.UNKNOWN, task.reason or "the scheduler reports a state not known here"
             )
         case _:
@@ -175,26 +169,26 @@ def _words_while_pending(task: Task, memory: SliceMemory) -> str:
 
 def _judge_running(
     rules: Rules, index: int, view: SliceView, task: Task, memory: SliceMemory, now: float
-) -> _Verdict:
+) -> Verdict:
     over = memory.was_ready == task.incarnation and _is_over(view, task)
     if over and memory.doubt.reached(min(_OVER_S, rules.heartbeat_timeout_s)):
         cause = view.report.reason if view.report else ""
         cause = _words_of_silence(task, view.silent, memory) if view.silent else cause
-        return _start_over(rules, index, task, memory, now, cause)
+        return _start_over(rules, index, view, task, memory, now, cause)
     if view.silent and memory.doubt.reached(rules.heartbeat_timeout_s):
         cause = _words_of_silence(task, view.silent, memory)
-        return _start_over(rules, index, task, memory, now, cause)
+        return _start_over(rules, index, view, task, memory, now, cause)
     if memory.going is not None:
-        return _Verdict(SliceState.ENDING, words_while_it_goes(memory.going, now))
+        return Verdict(SliceState.ENDING, words_while_it_goes(memory.going, now))
     if over and not view.silent:
         assert view.report is not None  # or it would not be over
         words = f"the resource manager says that its run is over: {view.report.reason}"
-        return _Verdict(SliceState.UNREACHABLE, words)
+        return Verdict(SliceState.UNREACHABLE, words)
     if view.silent == ():
-        return _Verdict(SliceState.READY, "every host answers")
+        return Verdict(SliceState.READY, "every host answers")
     if memory.was_ready == task.incarnation:
-        return _Verdict(SliceState.UNREACHABLE, _words_at_silence(task, view.silent))
-    return _Verdict(SliceState.STARTING, "not every host answers on its port yet")
+        return Verdict(SliceState.UNREACHABLE, _words_at_silence(task, view.silent))
+    return Verdict(SliceState.STARTING, "not every host answers on its port yet")
 
 
 def _hosts(task: Task, silent: tuple[int, ...]) -> str:
@@ -228,18 +222,18 @@ def _cause(view: SliceView, task: Task) -> str:
 
 def _judge_ended(
     rules: Rules, index: int, view: SliceView, task: Task, memory: SliceMemory, now: float
-) -> _Verdict:
+) -> Verdict:
     if memory.going and memory.doubt.looks and memory.doubt.lasted_s < _REPORT_S:
-        return _Verdict(SliceState.ENDING, "its processes have ended")
+        return Verdict(SliceState.ENDING, "its processes have ended")
     if memory.maintenance is not None:
         words, actions = give_back(index, memory.maintenance)
-        return _Verdict(SliceState.MAINTENANCE, words, actions)
+        return Verdict(SliceState.MAINTENANCE, words, actions)
     if memory.state is SliceState.MAINTENANCE:
         # Ordered once it is over, and again as long as the order has not got through.
         words = "its maintenance is over; requeued"
-        return _Verdict(SliceState.PENDING, words, _rerun(index, task), ordered=task.incarnation)
+        return Verdict(SliceState.PENDING, words, _rerun(index, task), ordered=task.incarnation)
     cause = _cause(view, task) or task.state.value
-    return _start_over(rules, index, task, memory, now, cause)
+    return _start_over(rules, index, view, task, memory, now, cause)
 
 
 def _rerun(index: int, task: Task) -> tuple[Action, ...]:
@@ -249,53 +243,49 @@ def _rerun(index: int, task: Task) -> tuple[Action, ...]:
 
 
 def _start_over(
-    rules: Rules, index: int, task: Task, memory: SliceMemory, now: float, cause: str
-) -> _Verdict:
-    """Another run of the slice; one that still runs is ended first."""
-    requeue = _rerun(index, task)
-    if memory.going is not None:
-        words = f"{words_once_it_went(memory.going)}; requeued"
-        return _Verdict(SliceState.PENDING, words, requeue)
-    if task.preempted or task.state is TaskState.PREEMPTED:
-        return _Verdict(SliceState.PENDING, "preempted; requeued", requeue)
-    if memory.ordered == task.incarnation:
-        # Ordered and counted at an earlier look; the order may not have got through.
-        return _Verdict(SliceState.PENDING, f"{cause}; requeued", requeue)
-    verdict = _retry(rules, task, memory, now, cause, "requeued", requeue)
-    if verdict.state is SliceState.FAILED and not task.state.ended:
-        return replace(verdict, actions=(Cancel((task.id,)),))
-    return verdict
-
-
-def _judge_held(rules: Rules, index: int, task: Task, memory: SliceMemory, now: float) -> _Verdict:
-    if memory.maintenance is not None:
-        words, actions = give_back(index, memory.maintenance)
-        return _Verdict(SliceState.MAINTENANCE, words, actions)
-    release = (Release(task.id, index),)
-    cause = f"held by the scheduler: {task.reason or 'no reason given'}"
-    if memory.ordered == task.incarnation:
-        return _Verdict(SliceState.PENDING, f"{cause}; released", release)
-    return _retry(rules, task, memory, now, cause, "released", release)
-
-
-def _retry(
     rules: Rules,
+    index: int,
+    view: SliceView,
     task: Task,
     memory: SliceMemory,
     now: float,
     cause: str,
-    done: str,
-    actions: tuple[Action, ...],
-) -> _Verdict:
-    budget = Budget(*rules.slice_budget)
-    if not budget.left(memory.failures, now):
-        spent = budget.describe(memory.failures, now)
-        return _Verdict(SliceState.FAILED, f"{cause}; its restart budget has run out ({spent})")
-    wait = budget.backoff_left(memory.failures, now)
-    if wait > 0:
-        return _Verdict(SliceState.PENDING, f"{cause}; backs off before the next try")
-    failures = (*budget.recent(memory.failures, now), now)
-    return _Verdict(SliceState.PENDING, f"{cause}; {done}", actions, failures, task.incarnation)
+) -> Verdict:
+    """Another run of the slice; one that still runs is ended first."""
+    requeue = _rerun(index, task)
+    if memory.going is not None:
+        words = f"{words_once_it_went(memory.going)}; requeued"
+        return Verdict(SliceState.PENDING, words, requeue)
+    if task.preempted or task.state is TaskState.PREEMPTED:
+        return Verdict(SliceState.PENDING, "preempted; requeued", requeue)
+    if memory.ordered == task.incarnation:
+        # Ordered and counted at an earlier look; the order may not have got through.
+        return Verdict(SliceState.PENDING, f"{cause}; requeued", requeue)
+    runtime_words = view.report.reason if view.report and _is_over(view, task) else ""
+    counted_as = cause_of(task, runtime_words)
+    wanted = Retry(counted_as, cause, "requeued", requeue, task.incarnation)
+    verdict = retry(rules, memory, wanted, now)
+    if task.state.ended or verdict.ordered is not None:
+        return verdict
+    if verdict.state is SliceState.FAILED:
+        return replace(verdict, actions=(Cancel((task.id,)),))
+    # It still has its nodes, and is not to be ended before it may be started over.
+    return replace(verdict, state=SliceState.UNREACHABLE)
+
+
+def _judge_held(rules: Rules, index: int, task: Task, memory: SliceMemory, now: float) -> Verdict:
+    if memory.maintenance is not None:
+        words, actions = give_back(index, memory.maintenance)
+        return Verdict(SliceState.MAINTENANCE, words, actions)
+    if task.reason == USERS_HOLD:
+        words = f"held by a user ({task.reason}): it waits for scontrol release {task.id}"
+        return Verdict(SliceState.PENDING, words)
+    release = (Release(task.id, index),)
+    cause = f"held by the scheduler: {task.reason or 'no reason given'}"
+    if memory.ordered == task.incarnation:
+        return Verdict(SliceState.PENDING, f"{cause}; released", release)
+    wanted = Retry(cause_of(task, ""), cause, "released", release, task.incarnation)
+    return retry(rules, memory, wanted, now)
 
 
 def _decide_missing(
@@ -303,31 +293,35 @@ def _decide_missing(
 ) -> SliceDecision:
     memory = replace(remember_request(memory, view.maintenance), doubt=NOT_ONCE)
     since = memory.missing_since or now
-    if now - since < rules.missing_grace_s:
+    if now - since < rules.missing_grace_s or memory.state in _DOWN_FOR_GOOD:
+        # What is down for good is forgotten by the scheduler after a while.
         return SliceDecision(replace(memory, missing_since=since))
     if memory.maintenance is not None:
         words, actions = give_back(index, memory.maintenance)
         moved = memory.state is not SliceState.MAINTENANCE
         memory = replace(memory, since=now if moved else memory.since)
         return SliceDecision(replace(memory, state=SliceState.MAINTENANCE, reason=words), actions)
-    reason = f"its task was absent from the scheduler's answers for {now - since:.0f} s"
-    after = replace(
-        memory, state=SliceState.PENDING, since=now, reason=f"{reason}; submitted again"
-    )
-    note = Note(Reason.SliceLost, f"slice {index} lost: {reason}", f"slice {index}")
-    return SliceDecision(replace(after, missing_since=0.0), notes=(note,), resubmit=True)
+    cause = memory.exhausted or Cause.MISSING
+    words = memory.reason.partition(";")[0] if memory.exhausted else ""
+    words = words or f"its task was absent from the scheduler's answers for {now - since:.0f} s"
+    wanted = Retry(cause, words, "submitted again", (), memory.incarnation)
+    verdict = retry(rules, memory, wanted, now)
+    after = _remember(memory, memory, verdict, now)
+    resubmit = verdict.ordered is not None
+    after = replace(after, missing_since=0.0 if resubmit else since)
+    notes = notes_of_absence(index, memory, after, words)
+    return SliceDecision(after, notes=notes, resubmit=resubmit)
 
 
-def _remember(
-    memory: SliceMemory, known: SliceMemory, verdict: _Verdict, now: float
-) -> SliceMemory:
+def _remember(memory: SliceMemory, known: SliceMemory, verdict: Verdict, now: float) -> SliceMemory:
     moved = verdict.state is not memory.state or known.incarnation != memory.incarnation
     after = replace(
         known,
         state=verdict.state,
         since=now if moved else memory.since,
         reason=verdict.reason,
-        failures=known.failures if verdict.failures is None else verdict.failures,
+        spent=known.spent if verdict.spent is None else verdict.spent,
+        exhausted=verdict.exhausted,
         ordered=known.ordered if verdict.ordered is None else verdict.ordered,
     )
     if verdict.state is not SliceState.READY:

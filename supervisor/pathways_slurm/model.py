@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from pathways_slurm.budget import Budget
+from pathways_slurm.causes import Cause, OnBudget
 from pathways_slurm.maintenance import Request
 from pathways_slurm.node_memory import NodeRules, NodesMemory
 from pathways_slurm.notices import Notices
@@ -35,7 +37,9 @@ class Rules:
         min_slices: Ready slices needed before the service is announced.
         max_slices: Slices of the service.
         component_budget: Limit and window of restarts of RM, and of proxy.
-        slice_budget: The same of each slice's restarts after a failure.
+        slice_budget: The same of each slice's restarts of one cause.
+        budgets: The same of causes that have another.
+        on_budget: What follows once one of a slice's budgets has run out.
         missing_grace_s: How long a task may be absent from the scheduler's answers before its
             slice is submitted again.
         tick_s: Longest time between two looks.
@@ -49,6 +53,8 @@ class Rules:
     max_slices: int
     component_budget: tuple[int, float] = (5, 600.0)
     slice_budget: tuple[int, float] = (10, 600.0)
+    budgets: Mapping[Cause, tuple[int, float]] = field(default_factory=dict)
+    on_budget: OnBudget = OnBudget.SLICE
     missing_grace_s: float = 30.0
     tick_s: float = 1.0
     start_timeout_s: float | None = None
@@ -60,6 +66,10 @@ class Rules:
     def longest_gap_s(self) -> float:
         """Between two looks that still are looks in a row: a look itself may take a while."""
         return 2 * self.tick_s + 10.0
+
+    def budget(self, cause: Cause) -> Budget:
+        """Of each slice's restarts of this cause."""
+        return Budget(*self.budgets.get(cause, self.slice_budget))
 
 
 # ---------------------------------------------------------------- observation
@@ -183,7 +193,8 @@ class SliceMemory:
         reason: As last shown.
         incarnation: Newest seen.
         was_ready: Incarnation that was ready last; 0 if none.
-        failures: Unix times of restarts after failures.
+        spent: Unix times of restarts after failures, by what each was counted as.
+        exhausted: The cause whose budget has run out and keeps the slice down.
         missing_since: Unix time at which its task was first absent; 0 while it is there.
         ordered: Incarnation whose restart was ordered, so that it is ordered and counted once.
         doubt: Looks in a row at which the slice that was ready did not take part as it should.
@@ -198,13 +209,19 @@ class SliceMemory:
     reason: str = "not submitted yet"
     incarnation: int = 0
     was_ready: int = 0
-    failures: tuple[float, ...] = ()
+    spent: Mapping[Cause, tuple[float, ...]] = field(default_factory=dict)
+    exhausted: Cause | None = None
     missing_since: float = 0.0
     ordered: int = 0
     doubt: Streak = NOT_ONCE
     departure: Departure | None = None
     back_since: float = 0.0
     maintenance: MaintenanceMemory | None = None
+
+    @property
+    def failures(self) -> tuple[float, ...]:
+        """Unix times of all counted restarts, in order."""
+        return tuple(sorted(time for times in self.spent.values() for time in times))
 
     @property
     def going(self) -> Departure | None:

@@ -198,7 +198,7 @@ class ServiceSettings(BaseModel):
     )
     slice_restart_budget: int = setting(
         "PATHWAYS_SLICE_RESTART_BUDGET",
-        "How often a slice that failed is restarted in one window; preemptions do not count",
+        "How often a slice is restarted in one window for each cause; preemptions do not count",
         "a whole number from 0",
         default=10,
         ge=0,

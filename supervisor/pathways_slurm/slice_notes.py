@@ -46,9 +46,32 @@ def notes_of(
     sentences = (
         *_of_departure(subject, before, after, now),
         *_of_the_end(subject, before, known, after, cause),
+        *_of_a_budget(subject, before, after),
         *_of_the_state(subject, before, after, task, now),
     )
     return tuple(Note(reason, words, subject) for reason, words in sentences)
+
+
+def notes_of_absence(
+    index: int, before: SliceMemory, after: SliceMemory, cause: str
+) -> tuple[Note, ...]:
+    """The same of a slice whose task the scheduler does not list any more."""
+    subject = f"slice {index}"
+    sentences: list[tuple[Reason, str]] = []
+    if before.up and not after.up:
+        sentences.append((Reason.SliceLost, f"{subject} lost: {cause}"))
+    sentences.extend(_of_a_budget(subject, before, after))
+    if after.state is not before.state and after.state is SliceState.FAILED:
+        sentences.append((Reason.SliceFailed, f"{subject} failed: {after.reason}"))
+    return tuple(Note(reason, words, subject) for reason, words in sentences)
+
+
+def _of_a_budget(
+    subject: str, before: SliceMemory, after: SliceMemory
+) -> Iterator[tuple[Reason, str]]:
+    waits = after.exhausted is not None and after.state is not SliceState.FAILED
+    if waits and before.exhausted is not after.exhausted:
+        yield Reason.BudgetExhausted, f"{subject}: {after.reason}"
 
 
 def _of_departure(

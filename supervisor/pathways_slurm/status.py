@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pathways_slurm.causes import Cause
 from pathways_slurm.decide import newest_tasks
 from pathways_slurm.files import write_atomic
 from pathways_slurm.model import (
@@ -28,9 +29,13 @@ _ENDED = (ServicePhase.STOPPED, ServicePhase.FAILED)
 
 
 def describe(
-    rules: Rules, memory: Memory, seen: Observation, endpoints: Mapping[Component, Endpoint]
+    rules: Rules,
+    memory: Memory,
+    seen: Observation,
+    endpoints: Mapping[Component, Endpoint],
+    now: float,
 ) -> dict[str, Any]:
-    """The status of a service as a JSON object. Pure."""
+    """The status of a service at ``now`` (Unix seconds) as a JSON object. Pure."""
     tasks = newest_tasks(seen.tasks or ())
     return {
         "service": memory.phase.value,
@@ -44,7 +49,11 @@ def describe(
             c.value: _component(seen.components[c], memory.component(c), endpoints.get(c))
             for c in Component
         },
-        "slices": [_slice(index, memory, tasks.get(index)) for index in range(rules.max_slices)],
+        "slices": [
+            _slice(index, memory, tasks.get(index))
+            | {"budgets": _budgets(rules, memory, index, now)}
+            for index in range(rules.max_slices)
+        ],
     }
 
 
@@ -76,6 +85,20 @@ def _slice(index: int, memory: Memory, task: Task | None) -> dict[str, Any]:
             {"node": node.name, "address": node.address, "pid": pid}
             for node, pid in zip(nodes, pids, strict=False)
         ],
+    }
+
+
+def _budgets(rules: Rules, memory: Memory, index: int, now: float) -> dict[str, Any]:
+    """The slice's restart budgets that something was spent of, by cause."""
+    spent = memory.slice(index).spent
+    return {
+        cause.value: {
+            "left": budget.left(spent[cause], now),
+            "limit": budget.limit,
+            "window_s": budget.window_s,
+        }
+        for cause in Cause
+        if cause in spent and (budget := rules.budget(cause)).recent(spent[cause], now)
     }
 
 

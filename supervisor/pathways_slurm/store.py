@@ -4,6 +4,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from pathways_slurm.causes import Cause
 from pathways_slurm.files import PRIVATE_FILE_MODE, write_atomic
 from pathways_slurm.model import Memory
 from pathways_slurm.processes import ProcessIdentity
@@ -56,13 +58,28 @@ def load_record(path: Path) -> RunRecord | None:
     except FileNotFoundError:
         return None
     try:
-        return _RECORD.validate_json(data)
+        return _RECORD.validate_json(_in_todays_form(data))
     except ValidationError as error:
         raise RecordError(
             f"{path} is not a run record of this version ({error.error_count()} faults; first: "
             f"{error.errors()[0]['msg']}). Make sure that nothing of the service runs, "
             "then remove the file"
         ) from error
+
+
+def _in_todays_form(data: bytes) -> bytes:
+    """The record with what earlier versions wrote otherwise; anything else as it is."""
+    try:
+        record = json.loads(data)
+    except ValueError:
+        return data
+    match record:
+        case {"memory": {"slices": dict() as slices}}:
+            for kept in slices.values():
+                # Restarts were not told apart by cause.
+                if isinstance(kept, dict) and kept.get("failures"):
+                    kept.setdefault("spent", {Cause.CRASH.value: kept["failures"]})
+    return json.dumps(record).encode()
 
 
 def save_record(path: Path, record: RunRecord) -> None:

@@ -139,6 +139,8 @@ def _start(settings: Settings, record: RunRecord, scheduler: Scheduler, node: No
         max_slices=settings.max_slices,
         component_budget=(settings.restart_budget, settings.restart_window_s),
         slice_budget=(settings.slice_restart_budget, settings.slice_restart_window_s),
+        budgets=settings.budgets,
+        on_budget=settings.on_budget,
         tick_s=settings.tick_s,
         start_timeout_s=settings.start_timeout_s,
         heartbeat_timeout_s=settings.heartbeat_timeout_s,
@@ -217,7 +219,7 @@ class _Parts:
         status = StatusFile(self.paths.status)
 
         def show(memory: Memory, seen: Observation) -> None:
-            status.write(describe(self.rules, memory, seen, self.endpoints))
+            status.write(describe(self.rules, memory, seen, self.endpoints, time.time()))
 
         def published() -> bool | None:
             try:

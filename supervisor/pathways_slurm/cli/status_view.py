@@ -35,8 +35,11 @@ def view(status: dict[str, Any], events: Sequence[str], now: float) -> Renderabl
 
 
 def _slices(slices: Sequence[dict[str, Any]], now: float) -> Table:
+    columns = ["slice", "state", "for", "incarnation", "nodes"]
+    # A column of its own for what few services ever touch would be a waste of width.
+    touched = any(item.get("budgets") for item in slices)
     table = Table(
-        "slice", "state", "for", "incarnation", "nodes", "reason", box=None, pad_edge=False
+        *columns, *(["restarts left"] if touched else []), "reason", box=None, pad_edge=False
     )
     for item in slices:
         table.add_row(
@@ -45,9 +48,16 @@ def _slices(slices: Sequence[dict[str, Any]], now: float) -> Table:
             age(item["since"], now),
             str(item["incarnation"] or "-"),
             escape(", ".join(item["nodes"]) or "-"),
+            *([_restarts_left(item)] if touched else []),
             escape(item["reason"]),
         )
     return table
+
+
+def _restarts_left(item: dict[str, Any]) -> str:
+    budgets = item.get("budgets") or {}
+    left = (f"{cause} {b['left']} of {b['limit']}" for cause, b in budgets.items())
+    return escape(", ".join(left) or "-")
 
 
 def age(since: float, now: float) -> str:

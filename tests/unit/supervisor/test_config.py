@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pathways_slurm.causes import Cause, OnBudget
 from pathways_slurm.config import (
     Fault,
     Settings,
@@ -53,6 +54,16 @@ def test_defaults() -> None:
     assert (settings.restart_budget, settings.restart_window_s) == (5, 600)
     assert (settings.slice_restart_budget, settings.slice_restart_window_s) == (10, 600)
     assert settings.topology.hosts == 2
+
+
+def test_each_cause_has_the_common_budget_or_one_of_its_own() -> None:
+    assert load().budgets == {}
+    settings = load(PATHWAYS_BUDGET_CRASH="3/60", PATHWAYS_BUDGET_TIME_LIMIT="100/86400.5")
+    assert settings.budgets == {Cause.CRASH: (3, 60.0), Cause.TIME_LIMIT: (100, 86400.5)}
+    assert {f"PATHWAYS_BUDGET_{cause.name}" for cause in Cause} == {
+        row.variable for row in settings_table() if row.variable.startswith("PATHWAYS_BUDGET_")
+    }
+    assert load(PATHWAYS_ON_BUDGET="wait").on_budget is OnBudget.WAIT
 
 
 def test_paths_of_the_default_and_of_a_named_service() -> None:
@@ -181,6 +192,14 @@ def test_everything_wrong_is_said_at_once() -> None:
             "PATHWAYS_RESTART_WINDOW_S": "0",
             "PATHWAYS_SLICE_RESTART_BUDGET": "1.5",
             "PATHWAYS_SLICE_RESTART_WINDOW_S": "inf",
+            "PATHWAYS_BUDGET_CRASH": "10",
+            "PATHWAYS_BUDGET_EXIT": "-1/60",
+            "PATHWAYS_BUDGET_HANG": "3/0.5",
+            "PATHWAYS_BUDGET_LAUNCH": "3/day",
+            "PATHWAYS_BUDGET_NODE": "1.5/60",
+            "PATHWAYS_BUDGET_TIME_LIMIT": "many",
+            "PATHWAYS_BUDGET_MISSING": "1/60/2",
+            "PATHWAYS_ON_BUDGET": "retry",
             "PATHWAYS_SLURM_PARTITION": "tpu low",
             "PATHWAYS_SLURM_ACCOUNT": "a\tb",
             "PATHWAYS_SLURM_QOS": "a b",
@@ -231,6 +250,14 @@ def test_everything_wrong_is_said_at_once() -> None:
         "PATHWAYS_RESTART_WINDOW_S": "is too small",
         "PATHWAYS_SLICE_RESTART_BUDGET": "is not a whole number",
         "PATHWAYS_SLICE_RESTART_WINDOW_S": "is not a number of seconds",
+        "PATHWAYS_BUDGET_CRASH": "is not of the form RESTARTS/SECONDS",
+        "PATHWAYS_BUDGET_EXIT": "is not of the form RESTARTS/SECONDS",
+        "PATHWAYS_BUDGET_HANG": "has a window of less than a second",
+        "PATHWAYS_BUDGET_LAUNCH": "is not of the form RESTARTS/SECONDS",
+        "PATHWAYS_BUDGET_NODE": "is not of the form RESTARTS/SECONDS",
+        "PATHWAYS_BUDGET_TIME_LIMIT": "is not of the form RESTARTS/SECONDS",
+        "PATHWAYS_BUDGET_MISSING": "is not of the form RESTARTS/SECONDS",
+        "PATHWAYS_ON_BUDGET": "is not one of the valid values",
         "PATHWAYS_SLURM_PARTITION": "has a space or a control character",
         "PATHWAYS_SLURM_ACCOUNT": "has a space or a control character",
         "PATHWAYS_SLURM_QOS": "has a space or a control character",

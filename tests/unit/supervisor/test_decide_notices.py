@@ -196,7 +196,7 @@ def test_whoever_waits_for_a_slice_is_told_that_it_will_not_come_back() -> None:
     world.look(replace(view, tasks=tasks, silent=all_answer([1])))
     gone = world.orders.abandoned
     assert [(order.index, order.incarnation) for order in gone] == [(0, 1), (2, 1)]
-    assert gone[0].reason.startswith("failed: host 0 ended by signal 9; its restart budget")
+    assert gone[0].reason.startswith("failed: host 0 ended by signal 9; its crash restart budget")
     assert gone[1].reason == "cancelled: host 0 ended by signal 9"
 
 

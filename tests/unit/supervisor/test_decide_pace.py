@@ -16,6 +16,7 @@ from tests.unit.supervisor.world import (
     seen,
 )
 
+from pathways_slurm.causes import Cause
 from pathways_slurm.decide_pace import look_again_s
 from pathways_slurm.model import Component, Memory, Observation, SliceMemory
 from pathways_slurm.states import SliceState, TaskState
@@ -25,7 +26,7 @@ ANSWERING = tuple(Component)
 
 
 def _with(state: SliceState, since: float, failures: tuple[float, ...] = ()) -> Memory:
-    kept = SliceMemory(state, since, failures=failures)
+    kept = SliceMemory(state, since, spent={Cause.CRASH: failures})
     return Memory("run", slices={0: SliceMemory(SliceState.READY), 1: kept})
 
 

@@ -253,7 +253,7 @@ def test_a_silent_slice_without_a_budget_is_ended_for_good() -> None:
     assert world.memory.slice(1).state is SliceState.FAILED
     world.look(replace(view, tasks=(running(0), ended(1, TaskState.CANCELLED), running(2))))
     assert world.memory.slice(1).state is SliceState.FAILED
-    assert "silent for 10 s; its restart budget has run out" in world.memory.slice(1).reason
+    assert "silent for 10 s; its hang restart budget has run out" in world.memory.slice(1).reason
 
 
 OVER = SliceReport(1, 1, alive=False, reason="host 0 lost: silent for more than 2 s")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pathways_slurm.causes import Cause
 from pathways_slurm.model import Component, ComponentView, Memory, Observation, Rules, SliceMemory
 from pathways_slurm.paths import ServicePaths
 from pathways_slurm.scheduler.base import Node, Task
@@ -87,11 +88,12 @@ def test_it_is_written_only_when_it_has_changed(paths: ServicePaths) -> None:
 def test_a_slice_is_described_with_nodes_and_pids() -> None:
     nodes = (Node("n0", "127.0.1.1"), Node("n1", "127.0.1.2"))
     task = Task("7_0", 0, TaskState.RUNNING, incarnation=2, nodes=nodes, pids=(11, 12))
-    slices = {0: SliceMemory(SliceState.READY, 5.0, "every host answers", 2)}
+    spent = {Cause.CRASH: (900.0,), Cause.EXIT: (10.0,)}
+    slices = {0: SliceMemory(SliceState.READY, 5.0, "every host answers", 2, spent=spent)}
     memory = Memory("run", ServicePhase.READY, slices=slices)
     up = ComponentView(alive=True, answers=True, pid=7)
     seen = Observation((task,), "", {0: ()}, dict.fromkeys(Component, up), True)
-    status = describe(Rules(1, 2), memory, seen, ENDPOINTS)
+    status = describe(Rules(1, 2), memory, seen, ENDPOINTS, 1000.0)
     assert status["rm"] == {"state": "UP", "address": "127.0.0.1:29001", "pid": 7, "reason": ""}
     assert status["slices"][0] == {
         "index": 0,
@@ -105,5 +107,6 @@ def test_a_slice_is_described_with_nodes_and_pids() -> None:
             {"node": "n0", "address": "127.0.1.1", "pid": 11},
             {"node": "n1", "address": "127.0.1.2", "pid": 12},
         ],
+        "budgets": {"crash": {"left": 9, "limit": 10, "window_s": 600.0}},
     }
     assert status["slices"][1]["state"] == "PENDING"

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record of a run, and the lock of a service."""
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from pathways_slurm.causes import Cause
 from pathways_slurm.maintenance import Request
 from pathways_slurm.model import (
     Component,
@@ -58,7 +60,8 @@ def _record() -> RunRecord:
                 reason="goes",
                 incarnation=2,
                 was_ready=2,
-                failures=(1.0,),
+                spent={Cause.CRASH: (1.0,), Cause.TIME_LIMIT: (2.0, 3.0)},
+                exhausted=Cause.CRASH,
                 ordered=1,
                 doubt=Streak(2.0, 3.0, 2),
                 departure=Departure(2, "host 0 got SIGTERM", 28.0, released="its data is saved"),
@@ -81,6 +84,20 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     save_record(path, _record())
     assert load_record(path) == _record()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_record_of_a_version_that_did_not_tell_causes_apart_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    save_record(path, _record())
+    raw = json.loads(path.read_text())
+    kept = raw["memory"]["slices"]["1"]
+    del kept["spent"], kept["exhausted"]
+    kept["failures"] = [1.0, 2.0]
+    path.write_text(json.dumps(raw))
+    record = load_record(path)
+    assert record is not None
+    assert record.memory.slice(1).spent == {Cause.CRASH: (1.0, 2.0)}
+    assert record.memory.slice(1).reason == "goes"
 
 
 def test_no_record_is_none(tmp_path: Path) -> None:
