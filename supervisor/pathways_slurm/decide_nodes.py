@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pathways_slurm.budget import Budget
+from pathways_slurm.causes import Cause
 from pathways_slurm.events import Reason
 from pathways_slurm.model import SliceMemory
 from pathways_slurm.node_memory import (
@@ -25,7 +26,7 @@ from pathways_slurm.node_memory import (
 )
 from pathways_slurm.plan import Action, Avoid, Note, Renew
 from pathways_slurm.scheduler.base import Power, Task
-from pathways_slurm.states import SliceState, TaskState
+from pathways_slurm.states import TaskState
 
 # One crash may be the program's; a second one on the same nodes has them made anew.
 _CRASHES = 2
@@ -146,22 +147,27 @@ def _fault(
     run: LastRun | None, before: SliceMemory, after: SliceMemory, task: Task
 ) -> Fault | None:
     """The fault that this look has counted against the slice, if its nodes are to blame."""
-    given_up = after.state is SliceState.FAILED and before.state is not SliceState.FAILED
-    counted = bool(after.failures) and after.failures[-1:] != before.failures[-1:]
-    if not given_up and not counted:
-        return None
     nodes = tuple(node.name for node in task.nodes)
-    match task.state:
-        case TaskState.RUNNING:
+    # Slurm has counted a restart by the time it holds a task, and took its nodes away.
+    if not nodes and run is not None and run.incarnation >= task.incarnation - 1:
+        nodes = run.nodes
+    match _counted(before, after):
+        case Cause.HANG | Cause.LAUNCH:
             return Fault(nodes, after.reason, severe=True)
-        case TaskState.FAILED | TaskState.NODE_FAIL:
+        case Cause.CRASH | Cause.NODE:
             return Fault(nodes, after.reason, severe=False)
-        case TaskState.HELD if "launch fail" in task.reason.lower():
-            # Slurm has counted a restart already, and a run so short may never have been seen.
-            seen = run is not None and run.incarnation >= task.incarnation - 1
-            return Fault(run.nodes, after.reason, severe=True) if run and seen else None
         case _:
             return None
+
+
+def _counted(before: SliceMemory, after: SliceMemory) -> Cause | None:
+    """What a failure since the last look was counted as, or would be, had it some budget left."""
+    if after.exhausted is not None and before.exhausted is None:
+        return after.exhausted
+    for cause, times in after.spent.items():
+        if times and times[-1:] != before.spent.get(cause, ())[-1:]:
+            return cause
+    return None
 
 
 def _taken_off(

@@ -15,7 +15,7 @@ from pathways_slurm.model import Departure, Rules, SliceMemory
 from pathways_slurm.node_memory import NodeRules, NodesMemory
 from pathways_slurm.plan import Avoid, Release, Renew, Requeue
 from pathways_slurm.scheduler.base import Node, Power, Task
-from pathways_slurm.states import SliceState, TaskState
+from pathways_slurm.states import TaskState
 
 RULES = NodeRules(budget=3, window_s=1000.0, exclusion_s=100.0)
 PAIR = ("n0a", "n0b")
@@ -74,12 +74,18 @@ class Nodes:
                     self.memory = self.memory.with_avoidance(task_id, run, names, self.avoids)
         return decision
 
-    def fail(self, *tasks: Task, others: tuple[Task, ...] = (), why: str = "") -> NodesDecision:
+    def fail(
+        self,
+        *tasks: Task,
+        others: tuple[Task, ...] = (),
+        why: str = "",
+        cause: Cause = Cause.CRASH,
+    ) -> NodesDecision:
         """One look at which these runs have failed, which costs their slices' budget."""
         counted = {
             one.index: replace(
                 self.slices.get(one.index, SliceMemory()),
-                spent={Cause.CRASH: (self.now + 1.0,)},
+                spent={cause: (self.now + 1.0,)},
                 ordered=one.incarnation,
                 reason=why or "host 0 was ended by signal 9; requeued",
             )
@@ -118,32 +124,25 @@ class TestFaults:
         assert nodes.crash().actions == ()
 
     @pytest.mark.parametrize(
-        "end",
+        ("end", "cause"),
         [
-            pytest.param(task(0), id="hosts-that-fell-silent"),
-            pytest.param(
-                task(0, TaskState.HELD, 2, reason="launch failed requeued held"),
-                id="a-launch-that-failed",
-            ),
+            (task(0), Cause.HANG),
+            # Other hosts may end because of it before the run is ended.
+            (task(0, TaskState.FAILED), Cause.HANG),
+            (task(0, TaskState.HELD, 2, reason="launch failed requeued held"), Cause.LAUNCH),
         ],
     )
-    def test_some_faults_are_enough_once(self, end: Task) -> None:
+    def test_some_faults_are_enough_once(self, end: Task, cause: Cause) -> None:
         nodes = Nodes()
         nodes.look(task(0), task(1))
-        assert nodes.fail(end, others=(task(1),)).actions == (Renew(PAIR),)
+        decision = nodes.fail(end, others=(task(1),), cause=cause)
+        assert decision.actions == (Renew(PAIR),)
 
-    @pytest.mark.parametrize(
-        "end",
-        [
-            pytest.param(task(0, TaskState.COMPLETED), id="a-program-that-ended"),
-            pytest.param(task(0, TaskState.TIMEOUT), id="a-time-limit"),
-            pytest.param(task(0, TaskState.HELD, 2, reason="JobHeldUser"), id="a-users-hold"),
-        ],
-    )
-    def test_ends_that_are_no_nodes_fault(self, end: Task) -> None:
+    @pytest.mark.parametrize("cause", [Cause.EXIT, Cause.TIME_LIMIT, Cause.MISSING])
+    def test_ends_that_are_no_nodes_fault(self, cause: Cause) -> None:
         nodes = Nodes()
         nodes.look(task(0), task(1))
-        nodes.fail(end, others=(task(1),))
+        nodes.fail(task(0, TaskState.FAILED), others=(task(1),), cause=cause)
         assert nodes.memory.nodes == {}
 
     def test_an_end_that_costs_no_budget_is_nobodys_fault(self) -> None:
@@ -163,7 +162,7 @@ class TestFaults:
         nodes = Nodes()
         nodes.crash()
         nodes.look(task(0, run=2), task(1))
-        given_up = {0: replace(nodes.slices[0], state=SliceState.FAILED)}
+        given_up = {0: replace(nodes.slices[0], exhausted=Cause.CRASH)}
         decision = nodes.look(task(0, TaskState.FAILED, 2), task(1), slices=given_up)
         assert decision.actions == (Renew(PAIR),)
         assert nodes.look(task(0, TaskState.FAILED, 2), task(1)).actions == ()
@@ -210,7 +209,12 @@ class TestPower:
     def failing(self, *, powers: bool | None = True) -> Nodes:
         nodes = Nodes(powers=powers)
         nodes.look(task(0), task(1))
-        nodes.fail(task(0), others=(task(1),), why="host 0 (n0a) has been silent for 10 s")
+        nodes.fail(
+            task(0),
+            others=(task(1),),
+            why="host 0 (n0a) has been silent for 10 s",
+            cause=Cause.HANG,
+        )
         return nodes
 
     def see(self, nodes: Nodes, power: Power, after_s: float = 2.0) -> NodesDecision:
