@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PERIOD = 10
 ALL = (0, 1, 2)
 # Steps on all slices before each kill.
-CALM_STEPS = 12
+CALM_STEPS = 3
 
 
 class Over(Exception):
@@ -75,6 +75,7 @@ class Killer:
         elif self._victim not in slices and self._killed_s is not None:
             self.took_s.append(now - self._killed_s)
             self.lost_steps.append(self._last_step + 1 - step)
+            print(f"slice {self._victim}: {self.took_s[-1]:.2f} s", file=sys.stderr, flush=True)
             self.service.revive(self._victim)
             self._victim = self._killed_s = None
             self._calm = 0

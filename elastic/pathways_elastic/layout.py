@@ -22,7 +22,8 @@ def region_of(index: Sequence[slice], shape: Shape) -> Region:
     return tuple(part.indices(size)[:2] for part, size in zip(index, shape, strict=True))
 
 
-def regions(sharding: Sharding, shape: Shape) -> dict[jax.Device, Region]:
+@functools.lru_cache(maxsize=1024)
+def regions(sharding: Sharding, shape: Shape) -> Mapping[jax.Device, Region]:
     """Which part of an array each device has."""
     found = sharding.devices_indices_map(shape)
     return {device: region_of(index or (), shape) for device, index in found.items()}

@@ -7,7 +7,6 @@ its devices: whichever slice goes, another has the same part. Any other is copie
 this process. A copy is dispatched before the state can be donated, and collected later.
 """
 
-import itertools
 from collections.abc import Set
 from dataclasses import dataclass, replace
 from typing import Any
@@ -216,9 +215,10 @@ class Staged:
             origin if isinstance(origin, Constant) else _collect(origin, next(copies))
             for origin in self.origins
         )
-        # The slice may have gone between the first wait and the making of the pieces.
-        pieces = (leaf.pieces for leaf in leaves if isinstance(leaf, OnSlices))
-        jax.block_until_ready([piece.data for piece in itertools.chain.from_iterable(pieces)])
+        # A slice may have gone while the pieces were made; then the last ones are errors all over.
+        pieces = [leaf.pieces for leaf in leaves if isinstance(leaf, OnSlices)]
+        if pieces:
+            jax.block_until_ready([piece.data for piece in pieces[-1]])
         return Snapshot(self.step, self.structure, leaves)
 
 
