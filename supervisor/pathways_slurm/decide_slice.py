@@ -77,11 +77,10 @@ def decide_slice(
         now: Unix time in seconds.
     """
     task = view.task
-    if task is None:
+    if task is None or task.incarnation < memory.incarnation:
+        # An older run's record says nothing about the one that counts, which is missing: a
+        # scheduler that was killed can have forgotten a task, or that it was started again.
         return _decide_missing(rules, index, view, memory, now)
-    if task.incarnation < memory.incarnation:
-        # An older task's record: it says nothing about the incarnation that counts.
-        return SliceDecision(memory)
     known = _learn(rules, view, task, memory, now)
     known, orders = tell(rules, index, task, known, now)
     verdict = _judge(rules, index, view, task, known, now)
@@ -293,9 +292,16 @@ def _decide_missing(
 ) -> SliceDecision:
     memory = replace(remember_request(memory, view.maintenance), doubt=NOT_ONCE)
     since = memory.missing_since or now
-    if now - since < rules.missing_grace_s or memory.state in _DOWN_FOR_GOOD:
+    if memory.state in _DOWN_FOR_GOOD:
         # What is down for good is forgotten by the scheduler after a while.
         return SliceDecision(replace(memory, missing_since=since))
+    if now - since < rules.missing_grace_s:
+        return SliceDecision(_doubt_absent(replace(memory, missing_since=since), view.task, now))
+    if view.task is not None and not view.task.state.ended:
+        # Only one task of a slice may live, and this one could only run under a number that is
+        # taken: the next one comes when it has ended.
+        absent = _doubt_absent(replace(memory, missing_since=since), view.task, now)
+        return SliceDecision(absent, (Cancel((view.task.id,)),))
     if memory.maintenance is not None:
         words, actions = give_back(index, memory.maintenance)
         moved = memory.state is not SliceState.MAINTENANCE
@@ -303,7 +309,7 @@ def _decide_missing(
         return SliceDecision(replace(memory, state=SliceState.MAINTENANCE, reason=words), actions)
     cause = memory.exhausted or Cause.MISSING
     words = memory.reason.partition(";")[0] if memory.exhausted else ""
-    words = words or f"its task was absent from the scheduler's answers for {now - since:.0f} s"
+    words = words or f"{_absence(view.task)} for {now - since:.0f} s"
     wanted = Retry(cause, words, "submitted again", (), memory.incarnation)
     verdict = retry(rules, memory, wanted, now)
     after = _remember(memory, memory, verdict, now)
@@ -311,6 +317,19 @@ def _decide_missing(
     after = replace(after, missing_since=0.0 if resubmit else since)
     notes = notes_of_absence(index, memory, after, words)
     return SliceDecision(after, notes=notes, resubmit=resubmit)
+
+
+def _absence(older: Task | None) -> str:
+    if older is None:
+        return "its task was absent from the scheduler's answers"
+    return f"the scheduler knew no newer run of it than {older.incarnation} ({older.state.value})"
+
+
+def _doubt_absent(memory: SliceMemory, older: Task | None, now: float) -> SliceMemory:
+    """Whether it still runs can't be seen, which is no loss and not to be called ready."""
+    if memory.state not in (SliceState.READY, SliceState.UNREACHABLE):
+        return memory
+    return replace(memory, state=SliceState.UNKNOWN, since=now, reason=_absence(older))
 
 
 def _remember(memory: SliceMemory, known: SliceMemory, verdict: Verdict, now: float) -> SliceMemory:

@@ -21,7 +21,7 @@ from pathways_slurm.events import Reason
 from pathways_slurm.model import Observation
 from pathways_slurm.plan import Cancel, Plan, Release, Requeue, Submit
 from pathways_slurm.runtime_files import SliceReport
-from pathways_slurm.scheduler.base import Node
+from pathways_slurm.scheduler.base import Node, Task
 from pathways_slurm.states import ServicePhase, SliceState, TaskState
 
 
@@ -54,15 +54,6 @@ def test_a_restart_between_two_looks_is_still_a_loss() -> None:
     view = world.ready()
     plan = world.look(replace(view, tasks=(running(0), running(1, 2), running(2))))
     assert reasons(plan) == [Reason.SliceLost, Reason.SliceReady]
-
-
-def test_an_older_record_of_a_slice_says_nothing() -> None:
-    world = World()
-    view = world.ready()
-    world.look(replace(view, tasks=(running(0), running(1, 2), running(2))))
-    plan = world.look(replace(view, tasks=(running(0), ended(1), running(2))))
-    assert not plan.actions
-    assert world.memory.slice(1).state is SliceState.READY
 
 
 @pytest.mark.parametrize("state", [TaskState.COMPLETED, TaskState.NODE_FAIL, TaskState.TIMEOUT])
@@ -192,6 +183,37 @@ def test_a_task_gone_from_the_books_is_submitted_again_with_a_newer_incarnation(
     assert submit.submission.first_incarnation == 2
     assert submit.submission.tag != world.memory.submissions[0].tag
     assert Submit not in kinds(world.look(absent, 0.1)), "its new task may not be listed yet"
+
+
+def test_a_slice_whose_task_is_absent_is_not_called_ready() -> None:
+    world = World()
+    absent = replace(world.ready(), tasks=(running(0), running(2)))
+    assert not world.look(absent).notes
+    assert world.memory.slice(1).state is SliceState.UNKNOWN
+    assert "absent from the scheduler's answers" in world.memory.slice(1).reason
+    everyone = replace(absent, tasks=tuple(map(running, range(3))))
+    assert reasons(world.look(everyone)) == [Reason.SliceReady]
+
+
+@pytest.mark.parametrize("older", [running(1), ended(1)])
+def test_a_restart_that_the_scheduler_has_forgotten_is_made_good(older: Task) -> None:
+    """slurmctld, killed, may come back with the state before a requeue."""
+    world = World()
+    renewed = replace(world.ready(), tasks=(running(0), running(1, 2), running(2)))
+    world.look(renewed)
+    assert world.memory.slice(1).incarnation == 2
+    forgetful = replace(renewed, tasks=(running(0), older, running(2)))
+    assert not world.look(forgetful).actions
+    assert world.memory.slice(1).state is SliceState.UNKNOWN
+    assert "no newer run of it than 1" in world.memory.slice(1).reason
+    plan = world.look(forgetful, RULES.missing_grace_s)
+    if not older.state.ended:
+        assert plan.actions == (Cancel(("7_1",)),), "only one task of a slice may live"
+        over = replace(forgetful, tasks=(running(0), ended(1, TaskState.CANCELLED), running(2)))
+        plan = world.look(over)
+    (submit,) = [a for a in plan.actions if isinstance(a, Submit)]
+    assert (submit.submission.indices, submit.submission.first_incarnation) == ((1,), 3)
+    assert reasons(plan)[0] is Reason.SliceLost
 
 
 def _look_on(world: World, view: Observation, seconds: int) -> Plan:
