@@ -263,10 +263,11 @@ class Manager:
         except ElasticError as limit:
             raise limit from error
         self._tell(EventKind.SLICES_LOST, first_line(error))
-        # The frames of what failed hold arrays that are of no use any more.
+        # The frames of what failed hold arrays that are of no use any more. They are young: looking
+        # through all objects would take longer than the rest.
         traceback.clear_frames(error.__traceback__)
         self._recorder.settle(self._options.probe_timeout_s)
-        gc.collect()
+        gc.collect(1)
         before, handed = self._fleet.good, list[int]()
         failure: BaseException = error
         for attempt in range(1 + self._options.max_reshard_retry_count):
