@@ -3,6 +3,7 @@
 """Which scheduler runs a service's slices."""
 
 import ipaddress
+import os
 from typing import TYPE_CHECKING
 
 from pathways_slurm.paths import ServicePaths
@@ -26,6 +27,19 @@ def make_scheduler(settings: "Settings") -> Scheduler:
         timeout_s=settings.slurm_timeout_s,
         power_down=settings.power_down == "auto",
     )
+
+
+def service_was_restarted(settings: "Settings") -> bool:
+    """Whether this process belongs to a job that the scheduler has started before.
+
+    What is left of the earlier run may then still be on its way out, on another machine.
+    """
+    if settings.scheduler != "slurm":
+        return False
+    from pathways_slurm.scheduler.slurm_service_job import ServiceJob
+
+    job = ServiceJob.of(os.environ)
+    return job is not None and job.restarts > 0
 
 
 def scheduler_of_record(paths: ServicePaths, record: "RunRecord") -> Scheduler:

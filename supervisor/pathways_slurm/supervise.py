@@ -4,7 +4,8 @@
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 import structlog
@@ -25,11 +26,11 @@ from pathways_slurm.preflight import preflight
 from pathways_slurm.probe import Endpoint, Prober, Proof
 from pathways_slurm.processes import ProcessIdentity, open_pidfd
 from pathways_slurm.scheduler.base import Node, Scheduler, SchedulerUnavailable
-from pathways_slurm.schedulers import make_scheduler, scheduler_of_record
+from pathways_slurm.schedulers import make_scheduler, scheduler_of_record, service_was_restarted
 from pathways_slurm.service import Service
 from pathways_slurm.states import ServicePhase
 from pathways_slurm.status import StatusFile, describe
-from pathways_slurm.store import RunRecord, load_record, save_record, service_lock
+from pathways_slurm.store import AlreadyRunning, RunRecord, load_record, save_record, service_lock
 from pathways_slurm.wakeup import Wakeup
 
 _log = structlog.get_logger()
@@ -37,8 +38,12 @@ _log = structlog.get_logger()
 # From SIGTERM to SIGKILL of RM and proxy, which keep nothing that they would have to save.
 _GRACE_S = 5.0
 
-# Between two questions to a scheduler that does not answer at the start.
-_ASK_AGAIN_S = 2.0
+# Between two questions to a scheduler that does not answer at the start, or two for the lock.
+_ASK_AGAIN_S = 1.0
+
+# A supervisor whose job Slurm has started again elsewhere sees that at its next look, and then has
+# its time to end everything.
+_GIVE_WAY_S = 90.0
 
 _OVER = (ServicePhase.STOPPED, ServicePhase.FAILED)
 
@@ -58,12 +63,13 @@ def supervise(settings: Settings, root: ProcessIdentity) -> int:
         SchedulerError: The scheduler can't tell where this machine is reached.
     """
     paths = settings.paths
-    with service_lock(paths.lock), Wakeup(open_pidfd(root)) as wakeup:
+    with Wakeup(open_pidfd(root)) as wakeup, _lock(settings, wakeup):
         record = load_record(paths.record)
         if record is not None and record.memory.phase not in _OVER and record.root != root:
             code = _end(paths, record, wakeup, "its supervisor is gone and a new service starts")
-            if code != EXIT_STOPPED:
-                # What may be left of it would be in the way of the new one, or meet it.
+            if code != EXIT_STOPPED and record.root.boot_id == root.boot_id:
+                # What may be left of it would be in the way of the new one, or meet it. What is
+                # left on another machine can't be ended from here, and ends by itself.
                 return code
             record = None
         scheduler = make_scheduler(settings)
@@ -76,6 +82,23 @@ def supervise(settings: Settings, root: ProcessIdentity) -> int:
         else:
             record = _begin(settings, root, node)
         return _start(settings, record, scheduler, node).run(wakeup)
+
+
+@contextmanager
+def _lock(settings: Settings, wakeup: Wakeup) -> Iterator[None]:
+    """The service's lock; a first run of this job gets the time that it needs to give way."""
+    with ExitStack() as stack:
+        deadline = time.monotonic() + (_GIVE_WAY_S if service_was_restarted(settings) else 0.0)
+        while True:
+            try:
+                stack.enter_context(service_lock(settings.paths.lock))
+                break
+            except AlreadyRunning as error:
+                if wakeup.stop_reason or time.monotonic() >= deadline:
+                    raise
+                _log.info("waiting for the first run of this job to end", error=str(error))
+                wakeup.wait(_ASK_AGAIN_S)
+        yield
 
 
 def _service_node(scheduler: Scheduler, wakeup: Wakeup) -> Node | None:
