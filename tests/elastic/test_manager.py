@@ -106,6 +106,7 @@ class TestOneManager:
         self, service: Service, make_manager: MakeManager
     ) -> None:
         service.kill(1)
+        wait_until(lambda: 1 not in answering(), "slice 1 is lost")
         manager = make_manager()
         assert manager.good_slice_indices == {0, 2}
         assert manager.missing_slice_indices == {1}
@@ -117,6 +118,7 @@ class TestOneManager:
     ) -> None:
         monkeypatch.setenv("PATHWAYS_MIN_SLICES", "3")
         service.kill(0)
+        wait_until(lambda: 0 not in answering(), "slice 0 is lost")
         with pytest.raises(SliceShortageError, match=r"fewer than 3 slices \(min_slices\)"):
             make_manager(slices_timeout_s=0.5)
 
