@@ -45,7 +45,8 @@ HEARTBEAT_TIMEOUT_S = "3"
 PATIENCE_S = 120.0
 STEPS_BETWEEN = 3
 
-# What may come and go: a connection in the making, a thread of a pool that had not been needed yet.
+# What may come and go: a connection in the making, a thread of a pool that had not been needed yet,
+# and what the C library makes of the gaps in its memory. One slice's data is 4 MiB.
 THREADS_BOUND = 2
 DESCRIPTORS_BOUND = 2
 FILES_BOUND = 0
