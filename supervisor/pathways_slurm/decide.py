@@ -92,15 +92,20 @@ class _Draft:
         return Plan(tuple(self.actions), tuple(self.notes), self.memory, again_s)
 
     def decide_components(self) -> None:
-        """Starts what does not live, RM first and the proxy once RM answers; kills what hangs."""
+        """Starts what does not live; kills what hangs.
+
+        Both start together: a proxy takes a while before it needs RM, and can wait for it. One that
+        has ended is not started again while RM is away, which may be what has ended it.
+        """
         for component in Component:
             rm_answers = self.seen.components[Component.RM].answers
+            first = not self.memory.component(component).started
             decision = decide_component(
                 self.rules,
                 component,
                 self.seen.components[component],
                 self.memory.component(component),
-                component is Component.RM or rm_answers,
+                component is Component.RM or rm_answers or first,
                 self.now,
             )
             self.memory = self.memory.with_component(component, decision.memory)

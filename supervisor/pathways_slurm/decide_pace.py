@@ -57,4 +57,6 @@ def _of_components(memory: Memory, answering: frozenset[Component]) -> Iterator[
         if component not in answering:
             kept = memory.component(component)
             began = memory.since if memory.phase is ServicePhase.STARTING else 0.0
-            yield max([began, kept.silence.since, *kept.restarts[-1:]])
+            # A proxy may have waited for the first slice.
+            joined = [s.since for s in memory.slices.values() if s.state is SliceState.READY]
+            yield max([began, kept.silence.since, *kept.restarts[-1:], *joined])

@@ -25,13 +25,23 @@ from pathways_slurm.plan import Cancel, Publish, StartComponent, Submit, Withdra
 from pathways_slurm.states import ServicePhase, SliceState, TaskState
 
 
-def test_the_first_look_starts_the_rm_and_submits_every_slice_in_one_array() -> None:
+def test_the_first_look_starts_both_components_and_submits_every_slice_in_one_array() -> None:
     plan = World().look(seen(rm=ComponentView(False, False), proxy=ComponentView(False, False)))
-    assert plan.actions[0] == StartComponent(Component.RM)
-    assert isinstance(plan.actions[1], Submit)
-    assert plan.actions[1].submission.indices == (0, 1, 2)
-    assert plan.actions[1].submission.first_incarnation == 1
-    assert len(plan.actions) == 2, "the proxy waits for the resource manager"
+    assert plan.actions[:2] == (StartComponent(Component.RM), StartComponent(Component.PROXY))
+    (submit,) = plan.actions[2:]
+    assert isinstance(submit, Submit)
+    assert submit.submission.indices == (0, 1, 2)
+    assert submit.submission.first_incarnation == 1
+
+
+def test_a_proxy_that_has_ended_is_not_started_while_the_resource_manager_is_away() -> None:
+    world = World()
+    view = world.ready()
+    both = {Component.RM: KILLED, Component.PROXY: KILLED}
+    assert kinds(world.look(replace(view, components=both))) == [StartComponent, Withdraw]
+    proxy = {**view.components, Component.PROXY: KILLED}
+    plan = world.look(replace(view, components=proxy, published=False))
+    assert plan.actions == (StartComponent(Component.PROXY),)
 
 
 def test_a_submission_without_an_answer_is_repeated_under_the_same_tag() -> None:

@@ -100,3 +100,9 @@ def test_a_component_that_was_just_restarted_is_looked_at_soon() -> None:
         ).look_again_s
         == 0.5
     )
+
+
+def test_a_proxy_that_waited_for_the_first_slice_is_looked_at_soon() -> None:
+    memory = _with(SliceState.READY, 999.0)
+    assert look_again_s(SLURM, memory, (Component.RM,), 1000.0) == 0.5
+    assert look_again_s(SLURM, memory, ANSWERING, 1000.0) == 5.0

@@ -132,7 +132,7 @@ class World:
     def ready(self) -> Observation:
         """Brings all slices up, and returns what is seen then."""
         self.look(seen(rm=KILLED, proxy=KILLED))
-        self.look(seen(proxy=KILLED))
+        self.look(seen(proxy=SILENT))
         everything = seen(*map(running, range(3)), answering=range(3))
         self.look(everything)
         published = replace(everything, published=True)
