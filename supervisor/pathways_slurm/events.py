@@ -35,12 +35,10 @@ class Reason(StrEnum):
     ServiceStopping = "ServiceStopping", "The service ends: no slice is started any more."
     ServiceStopped = "ServiceStopped", "The service has ended and nothing of it is left."
 
-    ResourceManagerStarted = "ResourceManagerStarted", "The resource manager runs and answers."
     ResourceManagerEnded = (
         "ResourceManagerEnded",
         "The resource manager ended unasked; it is started again within its budget.",
     )
-    ProxyStarted = "ProxyStarted", "The IFRT proxy runs and answers."
     ProxyEnded = (
         "ProxyEnded",
         "The IFRT proxy ended unasked; programs connected to it have lost their session.",
