@@ -14,9 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from pathways_slurm.paths import ServicePaths
+from pathways_slurm.status import read_status
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 _RESERVATION_PORT = 28999
 COMMAND = str(Path(sys.executable).with_name("pathways-slurm"))
+# For whatever a loaded machine does in a few seconds when it is quiet.
+_PATIENCE_S = 90.0
 
 
 class ServiceUnderTest:
@@ -91,16 +96,19 @@ class ServiceUnderTest:
         return status
 
     def wait_for(
-        self, phase: str, process: subprocess.Popen[str] | None = None, timeout_s: float = 40.0
+        self,
+        phase: str,
+        process: subprocess.Popen[str] | None = None,
+        timeout_s: float = _PATIENCE_S,
     ) -> dict[str, Any]:
         """Waits until the service is in ``phase``."""
 
         def reached() -> dict[str, Any] | None:
             assert process is None or process.poll() is None, output_of(process)
-            status = self.status()
+            status = self._status_now()
             return status if status["service"] == phase else None
 
-        return wait_until(reached, timeout_s, f"the service is {phase}: {self.logs()}")
+        return wait_until(reached, timeout_s, lambda: f"the service is {phase}: {self.logs()}")
 
     def wait_for_moment(
         self, process: subprocess.Popen[str], reached: Callable[[], object], what: str
@@ -111,18 +119,23 @@ class ServiceUnderTest:
             assert process.poll() is None, output_of(process)
             return reached()
 
-        wait_until(condition, 40.0, what, every_s=0.01)
+        wait_until(condition, _PATIENCE_S, what, every_s=0.01)
 
     def wait_for_slice(
-        self, index: int, state: str, above: int = 0, timeout_s: float = 40.0
+        self, index: int, state: str, above: int = 0, timeout_s: float = _PATIENCE_S
     ) -> dict[str, Any]:
         """Waits until a slice of an incarnation greater than ``above`` is in ``state``."""
 
         def reached() -> dict[str, Any] | None:
-            found: dict[str, Any] = self.status()["slices"][index]
+            slices = self._status_now()["slices"]
+            found: dict[str, Any] = slices[index] if slices else {"state": "", "incarnation": 0}
             return found if found["state"] == state and found["incarnation"] > above else None
 
-        return wait_until(reached, timeout_s, f"slice {index} is {state}: {self.logs()}")
+        return wait_until(reached, timeout_s, lambda: f"slice {index} is {state}: {self.logs()}")
+
+    def _status_now(self) -> dict[str, Any]:
+        """What the command prints, without a process for each of many looks."""
+        return read_status(ServicePaths.from_environ(self.settings))
 
     def events(self) -> list[dict[str, Any]]:
         """All lines of events.jsonl."""
@@ -201,15 +214,22 @@ def output_of(process: subprocess.Popen[str]) -> str:
 
 
 def wait_until[T](
-    condition: Callable[[], T | None], timeout_s: float, what: str, every_s: float = 0.05
+    condition: Callable[[], T | None],
+    timeout_s: float,
+    what: str | Callable[[], str],
+    every_s: float = 0.05,
 ) -> T:
-    """Asks until ``condition`` gives something true, and returns that."""
+    """Asks until ``condition`` gives something true, and returns that.
+
+    ``what`` was waited for; a function is called when it did not come.
+    """
     deadline = time.monotonic() + timeout_s
     while True:
         if result := condition():
             return result
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {timeout_s:g} s: {what}")
+            words = what if isinstance(what, str) else what()
+            raise TimeoutError(f"not within {timeout_s:g} s: {words}")
         time.sleep(every_s)
 
 

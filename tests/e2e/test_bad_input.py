@@ -100,4 +100,5 @@ def test_a_misspelled_setting_is_warned_of(service: ServiceUnderTest) -> None:
 def test_an_unknown_command_lists_the_known_ones(service: ServiceUnderTest) -> None:
     answer = service.run("start")
     assert answer.returncode == 2
-    assert "up, down, status, run, topology, supervise" in answer.stderr
+    known = "up, down, status, events, logs, run, maintenance, topology, supervise"
+    assert f"Commands: {known}." in answer.stderr
