@@ -185,6 +185,7 @@ def test_up_after_a_crash_ends_the_earlier_run_first(service: ServiceUnderTest) 
     supervisor = service.pid_of("supervise")
     root.kill()
     os.kill(supervisor, signal.SIGKILL)
+    wait_until(lambda: service.status()["supervisor_pid"] is None, 10.0, "the supervisor is gone")
     service.up()
     assert service.status()["run_id"] != run_id
     workers = [a for a in service.processes().values() if "--node_type" not in a and "29001" in a]
