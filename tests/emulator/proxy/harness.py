@@ -188,6 +188,16 @@ class Proxy(LineProcess):
         assert released.startswith(expected), released
         assert reason in released, released
 
+    def expect_releases(self, *indices: int, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        """Waits until the proxy lets the present runs of these slices go, in any order."""
+        expected = {f"{index} {self.membership.slices[index].incarnation}" for index in indices}
+        while expected:
+            try:
+                released = self._released.get(timeout=timeout_s)
+            except queue.Empty:
+                raise AssertionError(f"no release of {expected}; log:\n{self.tail()}") from None
+            expected.remove(" ".join(released.split(" ")[:2]))
+
     def drain_releases(self) -> None:
         """Forgets those that no test expected."""
         while not self._released.empty():

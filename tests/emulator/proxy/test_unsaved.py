@@ -175,9 +175,11 @@ def test_locations_that_can_not_be_written_lose_the_data_with_that_reason(
 
 
 def test_two_slices_that_go_at_once_come_back_one_by_one(proxy: Proxy, pause: Client) -> None:
+    proxy.drain_releases()
     assert pause.asked("make") == "ok"
     proxy.notify(0, 1)
-    proxy.wait_until(lambda: len(proxy.saved_files()) == 2)
+    proxy.expect_releases(0, 1)
+    assert len(proxy.saved_files()) == 2
     for index in (0, 1):
         member = proxy.membership.slices[index]
         proxy.apply(SliceMember(index, member.incarnation, False, "released"))
