@@ -22,11 +22,13 @@ class Mutant:
         name: What it does wrong.
         invariant: That it breaks.
         changes: Module's file → code that is added at its end.
+        may_follow: Invariants that may break as a consequence.
     """
 
     name: str
     invariant: int
     changes: dict[str, str]
+    may_follow: frozenset[int] = frozenset()
 
     def build(self, directory: Path) -> Path:
         """Makes it below ``directory``; returns what PYTHONPATH must be."""
@@ -152,7 +154,13 @@ TAKES_SILENCE_FOR_LOSS = Mutant(
 REQUEUES_THE_HEALTHY = Mutant(
     "requeues a slice that is well", 4, {"decide_slice.py": _REQUEUES_THE_HEALTHY}
 )
-SUBMITS_AGAIN = Mutant("submits slices again that are there", 5, {"decide.py": _SUBMITS_AGAIN})
+SUBMITS_AGAIN = Mutant(
+    "submits slices again that are there",
+    5,
+    {"decide.py": _SUBMITS_AGAIN},
+    # The tasks of a slice fight for its port, and those that lose are started again.
+    may_follow=frozenset({4}),
+)
 HAS_NO_BUDGET = Mutant("restarts without end", 6, {"budget.py": _HAS_NO_BUDGET})
 GIVES_NO_REASON = Mutant("shows slices without a reason", 7, {"status.py": _GIVES_NO_REASON})
 SAYS_ANYTHING = Mutant("writes events of no known kind", 7, {"events.py": _SAYS_ANYTHING})
