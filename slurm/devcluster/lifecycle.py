@@ -116,7 +116,16 @@ def end(path: Path) -> None:
 
 
 def _end_processes(path: Path) -> None:
-    # The daemons first, so that nothing new starts. What they would save is removed anyway.
+    # slurmctld and its power programs first, which start daemons, then the daemons, which start
+    # jobs: so nothing new comes. What they would save is removed anyway.
+    members.kill_all(
+        lambda: [
+            one
+            for one in members.find(path)
+            if one.node is None and one.daemon in ("slurmctld", None)
+        ],
+        _KILL_S,
+    )
     members.kill_all(
         lambda: [one for one in members.find(path) if one.daemon in ("slurmctld", "slurmd")],
         _KILL_S,

@@ -28,6 +28,8 @@ INIT = "init"
 _INIT_PROGRAM = "sleep"
 
 _POLL_S = 0.02
+_LOOKS_TO_BE_SURE = 3
+_LOOKS_AT_MOST = 5
 
 
 @dataclass(frozen=True)
@@ -115,23 +117,42 @@ def daemon(members: Sequence[Member], name: str, node: str | None = None) -> Mem
 
 
 def _look() -> list[_Seen]:
+    for _ in range(_LOOKS_AT_MOST):
+        found, complete = _look_once()
+        if complete:
+            break
+    return found
+
+
+def _look_once() -> tuple[list[_Seen], bool]:
+    """What lives, and whether all of it was seen.
+
+    A process that ends while the list is gone through may have left a child that is not in it: so
+    does every daemon that goes into the background.
+    """
     uid = os.getuid()
     found = []
+    complete = True
     for process in psutil.process_iter():
-        # Ended meanwhile, not to be looked at, or a zombie: no member.
-        with contextlib.suppress(psutil.Error, OSError), process.oneshot():
-            own = process.uids().real == uid
-            if not (own or uid == 0) or process.status() == psutil.STATUS_ZOMBIE:
-                continue
-            found.append(
-                _Seen(
-                    process=process,
-                    parent=process.ppid(),
-                    namespace=Path(f"/proc/{process.pid}/ns/pid").stat().st_ino,
-                    account=_account(process) if own else None,
+        try:
+            with process.oneshot():
+                own = process.uids().real == uid
+                # A zombie is no member.
+                if not (own or uid == 0) or process.status() == psutil.STATUS_ZOMBIE:
+                    continue
+                found.append(
+                    _Seen(
+                        process=process,
+                        parent=process.ppid(),
+                        namespace=Path(f"/proc/{process.pid}/ns/pid").stat().st_ino,
+                        account=_account(process) if own else None,
+                    )
                 )
-            )
-    return found
+        except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+            complete = False
+        except (psutil.Error, OSError):
+            continue  # not to be looked at
+    return found, complete
 
 
 def _account(process: psutil.Process) -> _Account:
@@ -199,17 +220,24 @@ def terminate(members: Sequence[Member]) -> None:
 
 
 def kill_all(look: Callable[[], Sequence[Member]], timeout_s: float) -> list[Member]:
-    """SIGKILL to what ``look`` finds, again and again, until it finds nothing.
+    """SIGKILL to what ``look`` finds, again and again, until it finds nothing, several times.
+
+    A daemon that is just forking itself into the background can be missed by one look: its parent
+    is gone by the time it is looked at, and the child was not there when the list was made.
 
     Returns:
         What is still there after ``timeout_s``.
     """
     deadline = time.monotonic() + timeout_s
-    while members := look():
-        if time.monotonic() > deadline:
+    quiet = 0
+    while quiet < _LOOKS_TO_BE_SURE:
+        members = look()
+        quiet = 0 if members else quiet + 1
+        if members and time.monotonic() > deadline:
             return list(members)
         kill(members)
-        time.sleep(_POLL_S)
+        if quiet < _LOOKS_TO_BE_SURE:
+            time.sleep(_POLL_S)
     return []
 
 
