@@ -49,11 +49,9 @@ def test_a_slice_goes_after_notice_and_comes_back_free_of_budget(
     pids = {host["pid"] for host in before["hosts"]} & {host["pid"] for host in after["hosts"]}
     assert not pids, "both hosts were started again"
     reasons = _reasons(two_hosts, "slice 1")
-    assert reasons[reasons.index("SliceNotice") :][:2] == ["SliceNotice", "SliceGone"]
+    # With nothing to save it may have gone before the supervisor looks.
+    assert reasons.count("SliceGone") == 1
     assert "SliceLost" not in reasons
-    (notice,) = (e for e in two_hosts.events() if e["reason"] == "SliceNotice")
-    assert notice["message"].startswith("slice 1 goes within ")
-    assert notice["message"].endswith(" s: host 1 got SIGTERM")
     found = _read(two_hosts)
     assert found.back == (Back(1, 2, found.back[0].since),)
     assert found.going == ()
@@ -71,6 +69,9 @@ def test_a_program_that_looks_after_its_data_lets_a_slice_go_when_it_has_left_it
     os.kill(before["hosts"][0]["pid"], signal.SIGTERM)
     (going,) = wait_until(lambda: _read(two_hosts).going, 20.0, f"announced: {two_hosts.logs()}")
     assert going == Going(1, 1, going.deadline, "host 0 got SIGTERM")
+    (notice,) = (e for e in two_hosts.events() if e["reason"] == "SliceNotice")
+    assert notice["message"].startswith("slice 1 goes within ")
+    assert notice["message"].endswith(" s: host 0 got SIGTERM")
     assert given_at + 58 < going.deadline < time.time() + 60
     item = two_hosts.wait_for_slice(1, "ENDING")
     assert item["hosts"] == before["hosts"], "it still runs"
