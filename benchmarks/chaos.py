@@ -18,16 +18,16 @@ import tempfile
 import time
 from pathlib import Path
 
-CHECKOUT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(CHECKOUT)]
+# Devcluster and tests are no part of the installed packages.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from slurm.devcluster.cluster import DevCluster  # noqa: E402
-from slurm.devcluster.options import Options  # noqa: E402
-from tests.chaos.campaign import Campaign, Report  # noqa: E402
-from tests.chaos.checker import Checker  # noqa: E402
-from tests.chaos.faults import Fault, process_faults  # noqa: E402
-from tests.chaos.faults_slurm import slurm_faults  # noqa: E402
-from tests.chaos.stage import LocalStage, SlurmStage, Stage, subject_of  # noqa: E402
+from slurm.devcluster.cluster import DevCluster
+from slurm.devcluster.options import Options
+from tests.chaos.campaign import Campaign, Report
+from tests.chaos.checker import Checker
+from tests.chaos.faults import Fault, process_faults
+from tests.chaos.faults_slurm import slurm_faults
+from tests.chaos.stage import LocalStage, SlurmStage, Stage, subject_of
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -131,7 +131,7 @@ def with_manager(program: "Program", killer: Killer) -> None:
 
 def with_elastic_retry(program: "Program", killer: Killer) -> None:
     """Trains with elastic_retry, as the example program does, until all kills are done."""
-    import elastic_training  # noqa: F401 - makes the examples importable
+    # Where it is, elastic_training has said, which the program is from.
     import train_transformer
 
     class Reporter(train_transformer.Reporter):

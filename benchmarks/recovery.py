@@ -35,11 +35,13 @@ from pathways_slurm import launch
 from pathways_slurm.config import Settings, read_settings
 from pathways_slurm.scheduler.slurm_options import SlurmOptions, sbatch_argv
 
-CHECKOUT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(CHECKOUT))  # the devcluster is no part of the installed packages
+# The devcluster is no part of the installed packages.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from slurm.devcluster.cluster import DevCluster  # noqa: E402
-from slurm.devcluster.options import Options  # noqa: E402
+from slurm.devcluster.cluster import DevCluster
+from slurm.devcluster.options import Options
+
+CHECKOUT = Path(__file__).resolve().parents[1]
 
 SLICE_SCRIPT = CHECKOUT / "scripts" / "run_worker_slice.sh"
 START_SCRIPT = CHECKOUT / "scripts" / "start_pathways.sh"

@@ -35,11 +35,11 @@ from pathways_slurm.runtime_files import ORDERS_VARIABLE, REPORT_VARIABLE
 from pathways_slurm.scheduler.slurm_options import SlurmOptions, sbatch_argv
 from recovery import SLICE_SCRIPT, Bench, wait
 
-CHECKOUT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(CHECKOUT))  # the devcluster is no part of the installed packages
+# The devcluster is no part of the installed packages.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from slurm.devcluster.cluster import DevCluster  # noqa: E402
-from slurm.devcluster.options import Options  # noqa: E402
+from slurm.devcluster.cluster import DevCluster
+from slurm.devcluster.options import Options
 
 GOAL_ABOVE_SLURM_S = 2.0
 _SOON_S = 120.0

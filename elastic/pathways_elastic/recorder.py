@@ -6,6 +6,7 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Set
+from functools import partial
 from typing import Any
 
 from pathways_elastic import policy, snapshots
@@ -104,7 +105,7 @@ class Recorder:
         for snapshot in self._whole:
             if not snapshot.safe:
                 self._start_thread()
-                self._work.put(lambda snapshot=snapshot: self._move(snapshot))  # type: ignore[misc]
+                self._work.put(partial(self._move, snapshot))
 
     def close(self) -> None:
         """Ends the thread and forgets everything."""

@@ -154,7 +154,7 @@ class ResourceManager:
 
     async def watch(
         self,
-        request: pb.WatchRequest,  # noqa: ARG002 - gRPC passes it
+        _request: pb.WatchRequest,
         context: grpc.aio.ServicerContext[pb.WatchRequest, pb.Snapshot],
     ) -> None:
         keepalive_s = self._registry.heartbeat_interval_s
@@ -169,9 +169,7 @@ class ResourceManager:
     async def announce_shutdown(
         self,
         request: pb.AnnounceShutdownRequest,
-        context: grpc.aio.ServicerContext[  # noqa: ARG002 - gRPC passes it
-            pb.AnnounceShutdownRequest, pb.AnnounceShutdownResponse
-        ],
+        _context: grpc.aio.ServicerContext[pb.AnnounceShutdownRequest, pb.AnnounceShutdownResponse],
     ) -> pb.AnnounceShutdownResponse:
         reason = request.reason or "the service is ending"
         self._apply(self._registry.announce_shutdown(reason))
@@ -180,9 +178,7 @@ class ResourceManager:
     async def release(
         self,
         request: pb.ReleaseRequest,
-        context: grpc.aio.ServicerContext[  # noqa: ARG002 - gRPC passes it
-            pb.ReleaseRequest, pb.ReleaseResponse
-        ],
+        _context: grpc.aio.ServicerContext[pb.ReleaseRequest, pb.ReleaseResponse],
     ) -> pb.ReleaseResponse:
         reason = request.reason or "it is not needed any more"
         self._apply(self._registry.release(request.slice_index, request.incarnation, reason))
@@ -190,10 +186,8 @@ class ResourceManager:
 
     async def status(
         self,
-        request: pb.StatusRequest,  # noqa: ARG002 - gRPC passes it
-        context: grpc.aio.ServicerContext[  # noqa: ARG002 - gRPC passes it
-            pb.StatusRequest, pb.StatusResponse
-        ],
+        _request: pb.StatusRequest,
+        _context: grpc.aio.ServicerContext[pb.StatusRequest, pb.StatusResponse],
     ) -> pb.StatusResponse:
         return pb.StatusResponse(
             snapshot=rpc.snapshot_to_pb(

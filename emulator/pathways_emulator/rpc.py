@@ -48,36 +48,44 @@ _STOP_KINDS: Mapping[StopKind, pb.Stop.Kind] = MappingProxyType(
 
 
 class Servicer(Protocol):
-    """What a server of the membership service implements; see membership.proto."""
+    """What a server of the membership service implements; see membership.proto.
+
+    gRPC passes all by position, so an implementation names what it does not need as it likes.
+    """
 
     async def join(
         self,
         requests: AsyncIterator[pb.JoinRequest],
         context: grpc.aio.ServicerContext[pb.JoinRequest, pb.JoinResponse],
+        /,
     ) -> None: ...
 
     async def watch(
         self,
         request: pb.WatchRequest,
         context: grpc.aio.ServicerContext[pb.WatchRequest, pb.Snapshot],
+        /,
     ) -> None: ...
 
     async def announce_shutdown(
         self,
         request: pb.AnnounceShutdownRequest,
         context: grpc.aio.ServicerContext[pb.AnnounceShutdownRequest, pb.AnnounceShutdownResponse],
+        /,
     ) -> pb.AnnounceShutdownResponse: ...
 
     async def release(
         self,
         request: pb.ReleaseRequest,
         context: grpc.aio.ServicerContext[pb.ReleaseRequest, pb.ReleaseResponse],
+        /,
     ) -> pb.ReleaseResponse: ...
 
     async def status(
         self,
         request: pb.StatusRequest,
         context: grpc.aio.ServicerContext[pb.StatusRequest, pb.StatusResponse],
+        /,
     ) -> pb.StatusResponse: ...
 
 

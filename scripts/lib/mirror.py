@@ -7,7 +7,6 @@ never came from a stream are left alone. Each file changes in one step. Standard
 """
 
 import json
-import os
 import sys
 import tarfile
 from collections.abc import Iterable
@@ -48,7 +47,7 @@ def _place(archive: tarfile.TarFile, entry: tarfile.TarInfo, path: Path) -> None
     temporary = path.with_name(f".{path.name}.mirror")
     temporary.unlink(missing_ok=True)
     if entry.issym():
-        if path.is_symlink() and os.readlink(path) == entry.linkname:  # noqa: PTH115 - no Path wanted
+        if path.is_symlink() and str(path.readlink()) == entry.linkname:
             return
         temporary.symlink_to(entry.linkname)
     else:

@@ -39,11 +39,18 @@ def _default_directory() -> Path:
     return Path(tempfile.gettempdir()) / f"pathways-devcluster-{user}"
 
 
+def _whole(ctx: click.Context, param: click.Parameter, directory: Path) -> Path:
+    """The directory from the root on, without "..", with its links as they were given."""
+    del ctx, param
+    return Path(os.path.abspath(directory))  # noqa: PTH100 - Path.resolve would follow links
+
+
 _dir_option = click.option(
     "--dir",
     "directory",
     type=click.Path(path_type=Path),
     default=_default_directory,
+    callback=_whole,
     show_default="pathways-devcluster-USER in $TMPDIR or /tmp",
     help="Directory of everything that belongs to the cluster.",
 )
@@ -111,7 +118,7 @@ def up(directory: Path, root_switch: str, **fields: object) -> None:
     shares the file system; this machine has the network's first address.
     """
     options = Options(
-        directory=Path(os.path.abspath(directory)),  # noqa: PTH100 - links must stay as given
+        directory=directory,
         root_switch=root_switch == "on",
         **fields,  # type: ignore[arg-type]  # click has checked them; the names are the fields'
     )
@@ -154,14 +161,15 @@ def down(directory: Path, keep_logs: bool, namespaces: bool) -> None:
     """
     if namespaces and os.getuid() != 0:
         _fail(EXIT_USAGE, "a cluster of --namespaces is root's; end it as root")
-    path = Path(os.path.abspath(directory))  # noqa: PTH100 - links must stay as given
     try:
-        found = lifecycle.down(path, keep_logs=keep_logs)
+        found = lifecycle.down(directory, keep_logs=keep_logs)
     except OptionsError as error:
         _fail(EXIT_USAGE, *error.faults)
     except lifecycle.ClusterError as error:
         _fail(EXIT_FAILED, str(error))
-    click.echo(f"nothing of the cluster in {path} is left" if found else f"no cluster in {path}")
+    click.echo(
+        f"nothing of the cluster in {directory} is left" if found else f"no cluster in {directory}"
+    )
 
 
 def _fail(code: int, *messages: str) -> NoReturn:

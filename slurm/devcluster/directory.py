@@ -86,7 +86,7 @@ class Directory:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # A down may have removed the directory that we have locked.
-            if os.path.samestat(os.fstat(descriptor), os.stat(self.path)):  # noqa: PTH116 - as fstat
+            if os.path.samestat(os.fstat(descriptor), self.path.stat()):
                 return descriptor
         except (BlockingIOError, FileNotFoundError):
             pass

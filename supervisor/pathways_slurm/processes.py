@@ -101,9 +101,11 @@ def descendants(pid: int) -> list[ProcessIdentity]:
     boot = boot_id()
     children: dict[int, list[ProcessIdentity]] = {}
     dead: set[int] = set()
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names alone; a Path for each is slow
-        if entry.isdigit() and (stat := _read_stat(int(entry))) is not None:
-            child = ProcessIdentity(int(entry), stat.start_time, boot)
+    with os.scandir("/proc") as entries:
+        pids = [int(entry.name) for entry in entries if entry.name.isdigit()]
+    for one in pids:
+        if (stat := _read_stat(one)) is not None:
+            child = ProcessIdentity(one, stat.start_time, boot)
             children.setdefault(stat.parent, []).append(child)
             if stat.state in "ZX":
                 dead.add(child.pid)

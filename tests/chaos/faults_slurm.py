@@ -6,11 +6,13 @@ import random
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from slurm.devcluster.cluster import DevCluster
 from tests.chaos.faults import Fault, Hit, Missed, World, renewed, victims
+from tests.chaos.sightings import Worker
 from tests.chaos.stage import SlurmStage, send
 
 # A slurmctld that is killed within seconds of an sbatch may lose the job, and use its id again.
@@ -161,59 +163,78 @@ class CancelTask(_SlurmFault):
 
 
 @dataclass
-class KillSlurmd(_SlurmFault):
+class _NodeAway(_SlurmFault, ABC):
+    """Something that a node of a slice lacks for a while, and gets back."""
+
+    words: str = ""
+    longest_s: float = 25.0
+
+    def do(self, world: World, dice: random.Random) -> Hit:
+        lasts = dice.uniform(1.0, self.longest_s)
+        which = dice.random()
+        index = self._choose(world, dice)
+        nodes = nodes_of(world, index)
+        node = nodes[int(which * len(nodes))]
+        workers = world.actors.workers(index)
+        # Slurm requeues it, and when the node is back may lose the new run once more.
+        world.cause(index, 4, free=True)
+        self.state.nodes.add(node)
+        self._take(node)
+
+        def undo() -> None:
+            self._give_back(node)
+            self.state.nodes.discard(node)
+
+        words = f"{self.words} of {node} for {lasts:.1f} s"
+        return Hit(words, self._recovered(world, workers), lasts, undo)
+
+    def _recovered(self, world: World, workers: Sequence[Worker]) -> Callable[[], bool]:
+        """See Hit; ``workers`` were the slice's before the fault."""
+        del workers
+        return world.healthy
+
+    @abstractmethod
+    def _take(self, node: str) -> None: ...
+
+    @abstractmethod
+    def _give_back(self, node: str) -> None: ...
+
+
+@dataclass
+class KillSlurmd(_NodeAway):
     """kill -9 of a node's slurmd, and its return: what runs there goes on meanwhile."""
 
     name: str = "kill a slurmd"
     weight: float = 1.0
+    words: str = "SIGKILL to slurmd"
 
-    def do(self, world: World, dice: random.Random) -> Hit:
-        lasts = dice.uniform(1.0, 25.0)
-        which = dice.random()
-        index = self._choose(world, dice)
-        nodes = nodes_of(world, index)
-        node = nodes[int(which * len(nodes))]
-        # Slurm requeues it, and when the node is back may lose the new run once more.
-        world.cause(index, 4, free=True)
-        self.state.nodes.add(node)
+    def _take(self, node: str) -> None:
         self.state.cluster.kill_slurmd(node)
 
-        def undo() -> None:
-            self.state.cluster.start_slurmd(node)
-            self.state.nodes.discard(node)
-
-        return Hit(f"SIGKILL to slurmd of {node} for {lasts:.1f} s", world.healthy, lasts, undo)
+    def _give_back(self, node: str) -> None:
+        self.state.cluster.start_slurmd(node)
 
 
 @dataclass
-class PowerOff(_SlurmFault):
+class PowerOff(_NodeAway):
     """The power cut of a node, and its boot: nothing of it is left, and Slurm is not told."""
 
     name: str = "cut a node's power"
     weight: float = 1.0
+    words: str = "power cut"
 
-    def do(self, world: World, dice: random.Random) -> Hit:
-        lasts = dice.uniform(1.0, 25.0)
-        which = dice.random()
-        index = self._choose(world, dice)
-        workers = world.actors.workers(index)
-        nodes = nodes_of(world, index)
-        node = nodes[int(which * len(nodes))]
-        # As with its slurmd alone: on its return, the new run may be lost once more.
-        world.cause(index, 4, free=True)
-        self.state.nodes.add(node)
+    def _recovered(self, world: World, workers: Sequence[Worker]) -> Callable[[], bool]:
+        return renewed(world, workers[0])
+
+    def _take(self, node: str) -> None:
         self.state.cluster.power_off(node)
 
-        def undo() -> None:
-            self.state.cluster.power_on(node)
-            self.state.nodes.discard(node)
-
-        words = f"power cut of {node} for {lasts:.1f} s"
-        return Hit(words, renewed(world, workers[0]), lasts, undo)
+    def _give_back(self, node: str) -> None:
+        self.state.cluster.power_on(node)
 
 
 @dataclass
-class Partition(_SlurmFault):
+class Partition(_NodeAway):
     """A node without its network, for too short to matter or for longer than it may be silent.
 
     Only where nodes are namespaces.
@@ -221,22 +242,14 @@ class Partition(_SlurmFault):
 
     name: str = "cut a node's network"
     weight: float = 1.0
+    words: str = "partition"
+    longest_s: float = 40.0
 
-    def do(self, world: World, dice: random.Random) -> Hit:
-        lasts = dice.uniform(1.0, 40.0)
-        which = dice.random()
-        index = self._choose(world, dice)
-        nodes = nodes_of(world, index)
-        node = nodes[int(which * len(nodes))]
-        world.cause(index, 4, free=True)
-        self.state.nodes.add(node)
+    def _take(self, node: str) -> None:
         self.state.cluster.partition(node)
 
-        def undo() -> None:
-            self.state.cluster.heal(node)
-            self.state.nodes.discard(node)
-
-        return Hit(f"partition of {node} for {lasts:.1f} s", world.healthy, lasts, undo)
+    def _give_back(self, node: str) -> None:
+        self.state.cluster.heal(node)
 
 
 @dataclass

@@ -78,14 +78,14 @@ def test_mounts_are_the_hosts_and_are_made_if_missing(
     layer: Layer, image: Path, tmp_path: Path
 ) -> None:
     logs = tmp_path / "new" / "logs"
-    script = f"echo inside > {logs}/log; echo work > /work/file"
+    script = f"echo inside > {logs}/log; echo data > /data/file"
     done = layer.run(
         *(image, "/bin/sh", "-c", script),
-        mounts=[f"{logs}:{logs}", f"{tmp_path}/work:/work"],
+        mounts=[f"{logs}:{logs}", f"{tmp_path}/data:/data"],
     )
     assert done.returncode == 0, done.stderr
     assert (logs / "log").read_text() == "inside\n"
-    assert (tmp_path / "work" / "file").read_text() == "work\n"
+    assert (tmp_path / "data" / "file").read_text() == "data\n"
     assert stat.S_IMODE(logs.stat().st_mode) == 0o700
 
 

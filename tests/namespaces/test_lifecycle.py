@@ -17,27 +17,9 @@ from slurm.devcluster.directory import Directory
 from slurm.devcluster.options import Options, OptionsError
 from tests.namespaces.conftest import ROOT
 from tests.slurm.devcluster.jobs import until
+from tests.slurm.devcluster.scripts import MOST_S, Scripts
 
-SCRIPTS = ROOT / "slurm/devcluster"
-MOST_S = 60.0
-
-
-def start(script: str, directory: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [SCRIPTS / script, "--namespaces", "--dir", directory, *options],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def call(script: str, directory: Path, *options: str, code: int = 0) -> str:
-    """Calls a script, which must end with this exit code, and returns what it says."""
-    process = start(script, directory, *options)
-    said, _ = process.communicate(timeout=MOST_S)
-    assert process.returncode == code, said
-    return said
+SCRIPTS = Scripts("--namespaces")
 
 
 def assert_gone(directory: Path) -> None:
@@ -58,7 +40,7 @@ def namespaces_of(process: psutil.Process) -> set[str]:
 
 def test_up_is_quick_and_down_leaves_nothing(directory: Path) -> None:
     started = time.monotonic()
-    said = call("up.sh", directory, "--slices", "2")
+    said = SCRIPTS.call("up.sh", directory, "--slices", "2")
     assert time.monotonic() - started < 15
     assert f"down.sh --dir {directory} --namespaces" in said
     found = set[str]().union(*(namespaces_of(one.process) for one in members.find(directory)))
@@ -68,8 +50,8 @@ def test_up_is_quick_and_down_leaves_nothing(directory: Path) -> None:
     inside = [one for one in psutil.process_iter() if namespaces_of(one) & made]
     assert len(inside) > 5 * 2
     assert len(links.existing(directory)) == 1 + 5
-    assert "is up already" in call("up.sh", directory, "--slices", "2")
-    call("down.sh", directory)
+    assert "is up already" in SCRIPTS.call("up.sh", directory, "--slices", "2")
+    SCRIPTS.call("down.sh", directory)
     assert_gone(directory)
     assert not any(lives(one) for one in inside)
 
@@ -109,7 +91,7 @@ def test_down_after_kill_9_of_all_daemons(directory: Path, user: str) -> None:
         for one in cluster.processes():
             if one.daemon not in (None, members.INIT):
                 one.process.kill()
-        call("down.sh", directory)
+        SCRIPTS.call("down.sh", directory)
         assert started.wait(MOST_S) != 0
         assert_gone(directory)
 
@@ -123,22 +105,22 @@ def test_down_when_the_directory_is_gone(directory: Path) -> None:
         with Directory(directory).locked(1.0):
             Directory(directory).remove()
         assert members.find(directory)
-        call("down.sh", directory)
+        SCRIPTS.call("down.sh", directory)
         assert_gone(directory)
 
 
 def test_an_up_that_was_killed_leaves_what_down_removes(directory: Path) -> None:
     # So many nodes that it takes a moment.
-    process = start("up.sh", directory, "--slices", "15")
+    process = SCRIPTS.start("up.sh", directory, "--slices", "15")
     until(lambda: len(links.existing(directory)) > 3, "nodes are booting")
     process.kill()
     process.communicate()
-    call("down.sh", directory)
+    SCRIPTS.call("down.sh", directory)
     assert_gone(directory)
 
 
 def test_an_up_that_is_told_to_end_leaves_nothing(directory: Path) -> None:
-    process = start("up.sh", directory, "--slices", "15")
+    process = SCRIPTS.start("up.sh", directory, "--slices", "15")
     until(lambda: len(links.existing(directory)) > 3, "nodes are booting")
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=MOST_S)
@@ -154,12 +136,12 @@ def private() -> Iterator[Path]:
 
 
 def test_a_directory_out_of_the_users_reach_is_refused(private: Path) -> None:
-    said = call("up.sh", private / "c", code=2)
+    said = SCRIPTS.call("up.sh", private / "c", code=2)
     assert f"{private} has mode 700; valid: a directory whose parents let others through" in said
-    said = call("up.sh", private / "a/c", code=2)
+    said = SCRIPTS.call("up.sh", private / "a/c", code=2)
     assert f"{private} has mode 700" in said
     private.chmod(0o711)
-    said = call("up.sh", private / "a/c", code=2)
+    said = SCRIPTS.call("up.sh", private / "a/c", code=2)
     assert f"make {private}/a first" in said
     assert list(private.iterdir()) == []
 

@@ -13,31 +13,13 @@ from slurm.devcluster.cluster import DevCluster
 from slurm.devcluster.directory import Directory
 from slurm.devcluster.options import Options, OptionsError
 from tests.slurm.devcluster.jobs import Jobs, until
+from tests.slurm.devcluster.scripts import MOST_S, Scripts
 
-SCRIPTS = Path(__file__).resolve().parents[3] / "slurm/devcluster"
+SCRIPTS = Scripts()
 # Processes that ignore SIGTERM, and one that has left its session and its parent.
 STUBBORN = (
     "srun --nodes=2 --ntasks-per-node=1 bash -c 'trap : TERM; (setsid sleep 600 &); sleep 600'"
 )
-MOST_S = 60.0
-
-
-def start(script: str, directory: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [SCRIPTS / script, "--dir", directory, *options],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def call(script: str, directory: Path, *options: str, code: int = 0) -> str:
-    """Calls a script, which must end with this exit code, and returns what it says."""
-    process = start(script, directory, *options)
-    said, _ = process.communicate(timeout=MOST_S)
-    assert process.returncode == code, said
-    return said
 
 
 def assert_gone(directory: Path) -> None:
@@ -47,7 +29,7 @@ def assert_gone(directory: Path) -> None:
 
 def test_up_is_quick_idle_and_private_and_down_leaves_nothing(directory: Path) -> None:
     started = time.monotonic()
-    said = call("up.sh", directory)
+    said = SCRIPTS.call("up.sh", directory)
     assert time.monotonic() - started < 10
     assert f". {directory}/env.sh" in said
     states = subprocess.run(
@@ -61,19 +43,19 @@ def test_up_is_quick_idle_and_private_and_down_leaves_nothing(directory: Path) -
     assert directory.stat().st_mode & 0o777 == 0o700
     assert (directory / "env.sh").stat().st_mode & 0o777 == 0o600
     assert (directory / "munge/key").stat().st_mode & 0o777 == 0o400
-    assert f"nothing of the cluster in {directory} is left" in call("down.sh", directory)
+    assert f"nothing of the cluster in {directory} is left" in SCRIPTS.call("down.sh", directory)
     assert_gone(directory)
 
 
 def test_up_twice_and_down_twice(directory: Path) -> None:
-    call("up.sh", directory, "--slices", "1")
+    SCRIPTS.call("up.sh", directory, "--slices", "1")
     pids = {one.process for one in members.find(directory)}
-    assert "is up already" in call("up.sh", directory, "--slices", "1")
-    said = call("up.sh", directory, "--slices", "2", "--cred-expire", "9", code=2)
+    assert "is up already" in SCRIPTS.call("up.sh", directory, "--slices", "1")
+    said = SCRIPTS.call("up.sh", directory, "--slices", "2", "--cred-expire", "9", code=2)
     assert "slices is 1, asked for is 2; cred_expire_s is 120, asked for is 9" in said
     assert {one.process for one in members.find(directory)} == pids
-    call("down.sh", directory)
-    assert f"no cluster in {directory}" in call("down.sh", directory)
+    SCRIPTS.call("down.sh", directory)
+    assert f"no cluster in {directory}" in SCRIPTS.call("down.sh", directory)
     assert_gone(directory)
 
 
@@ -95,7 +77,7 @@ def test_down_after_kill_9_ends_jobs_too(directory: Path, tmp_path: Path, victim
         for one in cluster.processes():
             if one.daemon == victim or (one.daemon and victim == "everything but jobs"):
                 one.process.kill()
-        call("down.sh", directory)
+        SCRIPTS.call("down.sh", directory)
         assert_gone(directory)
 
 
@@ -108,7 +90,7 @@ def test_down_when_the_directory_is_gone(directory: Path) -> None:
         with Directory(directory).locked(1.0):
             Directory(directory).remove()
         assert members.find(directory)
-        call("down.sh", directory)
+        SCRIPTS.call("down.sh", directory)
         assert_gone(directory)
 
 
@@ -116,7 +98,7 @@ def test_up_after_slurmctld_was_killed_starts_anew(directory: Path) -> None:
     with DevCluster(Options(directory, slices=1)) as cluster:
         before = {one.process for one in cluster.processes()}
         cluster.kill_slurmctld()
-        assert "Ending what is left" in call("up.sh", directory, "--slices", "1")
+        assert "Ending what is left" in SCRIPTS.call("up.sh", directory, "--slices", "1")
         assert not before & {one.process for one in cluster.processes()}
         assert set(cluster.node_states().values()) == {"idle"}
 
@@ -124,7 +106,7 @@ def test_up_after_slurmctld_was_killed_starts_anew(directory: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_up_that_is_told_to_end_leaves_nothing(directory: Path, number: signal.Signals) -> None:
     # So many nodes that it takes a moment.
-    process = start("up.sh", directory, "--slices", "30")
+    process = SCRIPTS.start("up.sh", directory, "--slices", "30")
     until(lambda: len(members.find(directory)) > 5, "daemons are being started")
     process.send_signal(number)
     said, _ = process.communicate(timeout=MOST_S)
@@ -133,7 +115,7 @@ def test_an_up_that_is_told_to_end_leaves_nothing(directory: Path, number: signa
 
 
 def test_an_up_that_was_killed_is_cleared_by_the_next(directory: Path) -> None:
-    process = start("up.sh", directory, "--slices", "30")
+    process = SCRIPTS.start("up.sh", directory, "--slices", "30")
     until(lambda: len(members.find(directory)) > 5, "daemons are being started")
     process.kill()
     process.communicate()
@@ -142,8 +124,8 @@ def test_an_up_that_was_killed_is_cleared_by_the_next(directory: Path) -> None:
 
 
 def test_logs_are_kept_if_asked_to_and_nothing_else(directory: Path) -> None:
-    call("up.sh", directory, "--slices", "1")
-    call("down.sh", directory, "--keep-logs")
+    SCRIPTS.call("up.sh", directory, "--slices", "1")
+    SCRIPTS.call("down.sh", directory, "--keep-logs")
     assert members.find(directory) == []
     files = {path.name for path in directory.rglob("*") if path.is_file()}
     assert files == {".devcluster", "munged.log", "slurmctld.log", "slurmd.log", "start.log"}
@@ -153,7 +135,7 @@ def test_logs_are_kept_if_asked_to_and_nothing_else(directory: Path) -> None:
 
 
 def test_wrong_options_are_told_in_one_go_and_nothing_is_started(directory: Path) -> None:
-    said = call("up.sh", directory, "--slices", "0", "--tpu-type", "v1", code=2)
+    said = SCRIPTS.call("up.sh", directory, "--slices", "0", "--tpu-type", "v1", code=2)
     assert "--slices 0 is out of range" in said
     assert "--tpu-type 'v1' is unknown" in said
     assert_gone(directory)
