@@ -14,7 +14,7 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from tests.elastic import toy
 from tests.elastic.conftest import wait_until
-from tests.elastic.test_manager import MakeManager, down, lose, snapshot_of
+from tests.elastic.driving import MakeManager, down, lose, snapshot_of
 
 from elastic_service import Service
 from pathways_elastic import restoring, snapshots

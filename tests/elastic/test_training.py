@@ -14,7 +14,7 @@ from jax import monitoring
 from jax.sharding import Mesh
 from tests.elastic import toy
 from tests.elastic.conftest import wait_until
-from tests.elastic.test_manager import MakeManager, answering, down, lose, snapshot_of
+from tests.elastic.driving import MakeManager, answering, down, lose, snapshot_of
 from tests.elastic.toy import State
 
 import elastic_soak
