@@ -47,9 +47,12 @@ def test_training_computes_the_same_bits_when_two_slices_are_suspended(
     for index in (1, 2):
         about = [e for e in unforgiving.events() if e["subject"] == f"slice {index}"]
         reasons = [e["reason"] for e in about]
-        assert reasons[reasons.index("SliceReady") + 1 :][:2] == ["SliceNotice", "SliceGone"]
+        # Saved within milliseconds, it may have gone before the supervisor looks.
+        of_its_end = [r for r in reasons[reasons.index("SliceReady") + 1 :] if r != "SliceNotice"]
+        assert of_its_end[0] == "SliceGone"
         assert "SliceLost" not in reasons
         (gone,) = (e for e in about if e["reason"] == "SliceGone")
+        assert "got SIGTERM" in gone["message"]
         assert "saved" in gone["message"]
         assert _is_between_steps(gone["time"], training)
     # The first slice is the one that nobody touched.

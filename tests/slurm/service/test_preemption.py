@@ -116,9 +116,12 @@ def test_training_computes_the_same_bits_when_two_slices_are_preempted(
     for index in (0, 1):
         about = [e for e in service.events() if e["subject"] == f"slice {index}"]
         reasons = [e["reason"] for e in about]
-        assert reasons[reasons.index("SliceReady") + 1 :][:2] == ["SliceNotice", "SliceGone"]
+        # Saved within milliseconds, it may have gone before the supervisor looks.
+        of_its_end = [r for r in reasons[reasons.index("SliceReady") + 1 :] if r != "SliceNotice"]
+        assert of_its_end[0] == "SliceGone"
         assert "SliceLost" not in reasons
         (gone,) = (e for e in about if e["reason"] == "SliceGone")
+        assert "got SIGTERM" in gone["message"]
         assert "saved" in gone["message"]
     assert {row["restarts"] for row in service.tasks()} == {"1"}
     bucket = Path(service.settings["GCS_BUCKET"])
