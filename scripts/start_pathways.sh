@@ -82,15 +82,19 @@ service::submitted_script() {
 
 # Prints the installation's pathways-slurm.
 service::program() {
-	local script root program
+	local script root environment
 	script="$(service::submitted_script)" || exit
 	root="$(cd "$(dirname "$(readlink -f "${script}")")/.." && pwd -P)"
-	program="${root}/.venv/bin/pathways-slurm"
-	if [[ ! -x ${program} ]]; then
-		service::fail "${EXIT_USAGE}" "there is no ${program}: set the environment up first, on a" \
-			"machine that sees ${root}, with: ${root}/scripts/test.sh --list"
+	if [[ ! -f ${root}/scripts/lib/installation.sh ]]; then
+		service::fail "${EXIT_USAGE}" "${script} is no part of a checkout: there is no" \
+			"${root}/scripts/lib/installation.sh; submit the checkout's own file, not a copy of it"
 	fi
-	printf '%s\n' "${program}"
+	# shellcheck source=lib/common.sh
+	source "${root}/scripts/lib/common.sh"
+	# shellcheck source=lib/installation.sh
+	source "${root}/scripts/lib/installation.sh"
+	environment="$(installation::environment "${root}")" || exit
+	printf '%s\n' "${environment}/bin/pathways-slurm"
 }
 
 # shellcheck disable=SC2329 # the traps call it
