@@ -3,15 +3,15 @@
 """Makes a container image of the emulator, of what this machine has.
 
 ``.venv/bin/python enroot/emulator_image.py DIRECTORY`` prints the image's file, in DIRECTORY, and
-makes it if it is not there yet: its name has a hash of all that goes into it. The image holds
-this Python, the packages that the emulator imports, its sources, and the shared libraries of all
-these, at the places where they are here; and ``/pathways/server`` and ``/pathways/proxy_server``,
-as in Pathways' own images. Nothing is fetched. Needs mksquashfs (Debian's squashfs-tools).
+makes it if it is not there yet: its name has the version of JAX and a hash of the sources that go
+into it (:mod:`pathways_slurm.emulator_image`). The image holds this Python, the packages that the
+emulator imports, its sources, and the shared libraries of all these, at the places where they are
+here; and ``/pathways/server`` and ``/pathways/proxy_server``, as in Pathways' own images. Nothing
+is fetched. Needs mksquashfs (Debian's squashfs-tools).
 """
 
 import argparse
 import fcntl
-import hashlib
 import importlib.metadata
 import os
 import re
@@ -23,14 +23,13 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parents[1]
+from pathways_slurm.emulator_image import ROOT, SOURCES, image_file
 
 # What the emulator imports, with what that imports; SciPy for its LAPACK.
 _PACKAGES = (
     *("grpcio", "protobuf", "typing_extensions"),
     *("jax", "jaxlib", "ml_dtypes", "numpy", "opt_einsum", "scipy"),
 )
-_SOURCES = ("emulator/pathways_emulator", "supervisor/pathways_slurm")
 _PROGRAMS = {
     "server": "pathways_emulator.server",
     "proxy_server": "pathways_emulator.proxy_server",
@@ -79,7 +78,7 @@ def ensure(directory: Path) -> Path:
         OSError: It can't be written.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    image = directory / f"pathways-emulator-{fingerprint()}.sqsh"
+    image = image_file(directory, _distribution("jaxlib").version)
     with (directory / f"{image.name}.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not image.exists():
@@ -90,18 +89,6 @@ def ensure(directory: Path) -> Path:
                 _squash(root, new)
                 new.rename(image)
     return image
-
-
-def fingerprint() -> str:
-    """Of all that goes into the image: a dozen hexadecimal digits."""
-    digest = hashlib.sha256()
-    digest.update(f"{sys.version} {sys.base_prefix} {sysconfig.get_platform()}".encode())
-    files = [_ROOT / "requirements.lock", Path(__file__)]
-    for source in _SOURCES:
-        files += sorted((_ROOT / source).rglob("*.py"))
-    for file in files:
-        digest.update(f"{file.relative_to(_ROOT)}\n".encode() + file.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def assemble(root: Path) -> None:
@@ -136,9 +123,9 @@ def assemble(root: Path) -> None:
             target = packages / place
             target.parent.mkdir(parents=True, exist_ok=True)
             _link_or_copy(file, target)
-    for source in _SOURCES:
+    for source in SOURCES:
         shutil.copytree(
-            _ROOT / source,
+            ROOT / source,
             packages / Path(source).name,
             ignore=shutil.ignore_patterns("__pycache__"),
         )
@@ -151,7 +138,7 @@ def assemble(root: Path) -> None:
     _write_programs(root, python)
     # The root is read-only in a container: it would be done at each start. What was copied is
     # compiled already.
-    ours = [packages / Path(source).name for source in _SOURCES]
+    ours = [packages / Path(source).name for source in SOURCES]
     subprocess.run([sys.executable, "-m", "compileall", "-q", "-s", root, *ours], check=True)
 
 
@@ -167,18 +154,22 @@ def _write_programs(root: Path, python: Path) -> None:
 
 def _package_files(name: str) -> Iterator[tuple[Path, Path]]:
     """The files of an installed package, and their places below site-packages."""
-    try:
-        distribution = importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        raise ImageError(
-            f"{name} is not installed in {sys.prefix}; run this with the project's own Python, "
-            ".venv/bin/python, which scripts/test.sh --list sets up"
-        ) from None
+    distribution = _distribution(name)
     for place in distribution.files or ():
         file = Path(str(distribution.locate_file(place)))
         # Commands are elsewhere.
         if not {"..", "tests"} & set(place.parts) and file.is_file():
             yield file, Path(*place.parts)
+
+
+def _distribution(name: str) -> importlib.metadata.Distribution:
+    try:
+        return importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        raise ImageError(
+            f"{name} is not installed in {sys.prefix}; run this with the project's own Python, "
+            ".venv/bin/python, which scripts/test.sh --list sets up"
+        ) from None
 
 
 def _shared_libraries(files: Iterable[Path], root: Path) -> set[Path]:

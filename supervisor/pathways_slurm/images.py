@@ -4,13 +4,19 @@
 
 The table is ``enroot/images.toml``. A reference in it, or given in its place, is what
 ``enroot/run_in_container.sh`` takes: HOST/PATH:TAG, HOST/PATH@sha256:DIGEST, or the absolute path
-of a squashfs image.
+of a squashfs image. ``python3 -P -m pathways_slurm.images VERSION`` prints what it says; this needs
+nothing but the standard library.
 """
 
+import argparse
+import os
+import sys
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from pathways_slurm import emulator_image
 
 TABLE = Path(__file__).resolve().parents[2] / "enroot" / "images.toml"
 
@@ -97,6 +103,50 @@ def load_images(jax_version: str | None, environment: Mapping[str, str]) -> Imag
     return images_for(jax_version, read_table(text), environment)
 
 
+def emulator_images(jax_version: str, directory: Path, environment: Mapping[str, str]) -> Images:
+    """The emulator's own image in ``directory``, where those that ``environment`` names win.
+
+    Raises:
+        ImageError: It is not there, and not both are named.
+        OSError: A file of this installation can't be read.
+    """
+    image = emulator_image.image_file(directory, jax_version)
+    if not image.is_file() and not all(map(environment.get, (SERVER_VARIABLE, PROXY_VARIABLE))):
+        raise ImageError(
+            f"there is no image of the emulator with JAX {jax_version} as it is now: {image}. "
+            f"Make it with: {emulator_image.making_command(directory)}"
+        )
+    own = Images(str(image), str(image))
+    return images_for(jax_version, {jax_version: own}, environment)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Prints the images of a version of JAX, one NAME REFERENCE a line; 2 if there are none."""
+    parser = argparse.ArgumentParser(
+        prog="python3 -P -m pathways_slurm.images",
+        description="Prints the container images that go with a version of JAX.",
+        epilog=f"{SERVER_VARIABLE} and {PROXY_VARIABLE} replace them.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("jax_version", metavar="JAX_VERSION", help="such as 0.11.1")
+    parser.add_argument(
+        "--emulator", type=Path, metavar="DIR", help="the emulator's image in DIR, not Pathways'"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        if options.emulator is None:
+            images = load_images(options.jax_version, os.environ)
+        else:
+            directory = options.emulator.absolute()
+            images = emulator_images(options.jax_version, directory, os.environ)
+    except (ImageError, OSError) as error:
+        print(f"pathways_slurm.images: {error}", file=sys.stderr)
+        return 2
+    for name in _REQUIRED:
+        print(name, getattr(images, name))
+    return 0
+
+
 def _images(version: str, entry: object) -> Images:
     if not isinstance(entry, dict):
         raise ImageError(f"images of JAX {version}: expected a table, got {entry!r}")
@@ -115,3 +165,7 @@ def _images(version: str, entry: object) -> Images:
                 "HOST/PATH:TAG"
             )
     return Images(**entry)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,9 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which images go with which JAX."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from pathways_slurm.images import ImageError, Images, images_for, load_images, read_table
+from pathways_slurm import emulator_image
+from pathways_slurm.images import (
+    ImageError,
+    Images,
+    emulator_images,
+    images_for,
+    load_images,
+    main,
+    read_table,
+)
 
 TABLE = {"1.2.3": Images("host.example/a/server:1", "host.example/a/proxy:1", "host.example/a/c:1")}
 
@@ -64,3 +78,43 @@ def test_the_table_of_this_installation_is_right() -> None:
 def test_a_wrong_table_is_told(text: str, fault: str) -> None:
     with pytest.raises(ImageError, match=fault):
         read_table(text)
+
+
+def test_the_emulator_has_an_image_of_its_own(tmp_path: Path) -> None:
+    image = emulator_image.image_file(tmp_path, "1.2.3")
+    image.touch()
+    assert emulator_images("1.2.3", tmp_path, {}) == Images(str(image), str(image))
+    replaced = emulator_images("1.2.3", tmp_path, {"PATHWAYS_PROXY_IMAGE": "/mine.sqsh"})
+    assert replaced == Images(str(image), "/mine.sqsh")
+
+
+def test_an_image_of_the_emulator_that_is_missing_can_be_made(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=rf"Make it with: .*emulator_image\.py {tmp_path}"):
+        emulator_images("1.2.3", tmp_path, {"PATHWAYS_PROXY_IMAGE": "/mine.sqsh"})
+    both = {"PATHWAYS_SERVER_IMAGE": "/s.sqsh", "PATHWAYS_PROXY_IMAGE": "/p.sqsh"}
+    assert emulator_images("1.2.3", tmp_path, both) == Images("/s.sqsh", "/p.sqsh")
+
+
+def test_the_command_prints_references_and_needs_no_environment() -> None:
+    sources = Path(__file__).parents[3] / "supervisor"
+    done = subprocess.run(
+        [sys.executable, "-P", "-S", "-m", "pathways_slurm.images", "0.11.1"],
+        env={"PYTHONPATH": str(sources), "PATHWAYS_PROXY_IMAGE": "/mine.sqsh"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    server = load_images("0.11.1", {}).server
+    assert done.stdout == f"server {server}\nproxy_server /mine.sqsh\n"
+
+
+def test_the_command_says_what_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in os.environ if name.startswith("PATHWAYS_")]:
+        monkeypatch.delenv(name)
+    assert main(["9.9.9"]) == 2
+    assert "no images are known for JAX 9.9.9" in capsys.readouterr().err
+    assert main(["--emulator", str(tmp_path), "9.9.9"]) == 2
+    assert "there is no image of the emulator with JAX 9.9.9" in capsys.readouterr().err

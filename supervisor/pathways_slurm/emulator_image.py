@@ -1,0 +1,48 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which file is the emulator's container image.
+
+``enroot/emulator_image.py`` makes it. The name tells all that decides whether an image is the right
+one: the version of JAX, and a hash of this project's files in it. The Python that runs here is no
+part of it, since an image brings its own.
+"""
+
+import hashlib
+import shlex
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MAKER = ROOT / "enroot" / "emulator_image.py"
+"""The program that makes images."""
+
+SOURCES = ("emulator/pathways_emulator", "supervisor/pathways_slurm")
+"""The packages of this project that are in the image, below the repository's folder."""
+
+DIRECTORY = ROOT / "environments" / "images"
+"""Where a service looks for its image."""
+
+
+def image_file(directory: Path, jax_version: str) -> Path:
+    """The image's place in ``directory``, where it need not be yet.
+
+    Raises:
+        OSError: A file of this installation can't be read.
+    """
+    return directory / f"pathways-emulator-jax-{jax_version}-{_fingerprint()}.sqsh"
+
+
+def making_command(directory: Path) -> str:
+    """The shell command that makes the image, of the JAX that this Python has."""
+    return shlex.join([sys.executable, str(MAKER), str(directory)])
+
+
+def _fingerprint() -> str:
+    digest = hashlib.sha256()
+    files = [ROOT / "requirements.lock", MAKER]
+    for source in SOURCES:
+        files += sorted((ROOT / source).rglob("*.py"))
+    for file in files:
+        digest.update(f"{file.relative_to(ROOT)}\n".encode() + file.read_bytes())
+    return digest.hexdigest()[:12]
