@@ -3,9 +3,11 @@
 """Runs the suites, one after the other, each as a process of its own."""
 
 import argparse
+import math
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,7 +68,8 @@ def main(arguments: Sequence[str]) -> int:
     known, pytest_arguments = parser.parse_known_args(arguments)
     out = report.console()
     try:
-        suites = declaration.load(_ROOT / _SUITES, _ROOT, needs.NEEDS)
+        declared = declaration.load(_ROOT / _SUITES, _ROOT, needs.NEEDS)
+        suites = declared.suites
         chosen = selection.select(suites, known.require, pytest_arguments, (Path.cwd(), _ROOT))
     except (declaration.DeclarationError, selection.UsageError) as error:
         print(f"scripts/test.sh: error: {error}", file=sys.stderr)
@@ -76,17 +79,27 @@ def main(arguments: Sequence[str]) -> int:
         return ExitCode.OK
     # Not among the arguments for pytest, which would narrow what is run.
     settings = () if known.enroot is None else (f"--enroot={known.enroot.absolute()}",)
-    results = _run(chosen, settings, out)
+    # Only those who ask for everything have a clock running against them.
+    together_s = declared.together_s if selection.ALL in known.require else None
+    results = _run(chosen, settings, together_s, out)
     report.print_results(out, results)
     return exit_code(results)
 
 
-def _run(chosen: selection.Selection, settings: Sequence[str], out: Console) -> list[Result]:
+def _run(
+    chosen: selection.Selection, settings: Sequence[str], together_s: float | None, out: Console
+) -> list[Result]:
     results: list[Result] = []
+    deadline = math.inf if together_s is None else time.monotonic() + together_s
     for selected in chosen.suites:
         suite, required = selected.suite, selected.required
         if any(result.state is State.INTERRUPTED for result in results):
             results.append(Result(suite, State.NOT_REACHED, required))
+        elif (left_s := deadline - time.monotonic()) <= 0:
+            note = "the time of all suites together was used up"
+            results.append(
+                Result(suite, State.FAILED, required, counts=Counts(failed=1), notes=(note,))
+            )
         elif (reason := _lacking(suite, required=required, out=out)) is not None:
             counts = Counts(failed=1 if required else 0)
             results.append(Result(suite, State.COULD_NOT, required, counts=counts, notes=(reason,)))
@@ -98,7 +111,7 @@ def _run(chosen: selection.Selection, settings: Sequence[str], out: Console) -> 
         else:
             out.print(Rule(f"{suite.name}: {suite.about} (budget {minutes(suite.budget_s)})"))
             try:
-                ended = _run_one(selected, (*settings, *chosen.options))
+                ended = _run_one(selected, (*settings, *chosen.options), left_s)
             except ordinary.UserError as error:
                 counts = Counts(failed=1)
                 results.append(
@@ -122,14 +135,14 @@ def _lacking(suite: declaration.Suite, *, required: bool, out: Console) -> str |
     return needs.lacking(suite.needs) if problem is None else f"{reason} ({problem})"
 
 
-def _run_one(selected: selection.Selected, options: Sequence[str]) -> Ended:
+def _run_one(selected: selection.Selected, options: Sequence[str], left_s: float) -> Ended:
     suite = selected.suite
     command, uid = _command(selected, options), None
     if suite.ordinary_user and os.geteuid() == 0:
         # Before the suite's time starts: the first set-up takes a minute.
         uid = ordinary.prepare(_ROOT)
         command = ordinary.command(_ROOT, ["-P", "-m", "pytest", *options, *selected.paths])
-    limit_s = suite.budget_s * (1 if selected.required else _HANG_FACTOR)
+    limit_s = min(left_s, suite.budget_s * (1 if selected.required else _HANG_FACTOR))
     return process.run(command, cwd=_ROOT, limit_s=limit_s, uid=uid)
 
 

@@ -11,6 +11,10 @@ from typing import Any
 _KEYS = frozenset({"about", "tests", "program", "minutes", "needs", "ordinary_user"})
 
 
+# Beside the suites' tables.
+_TOGETHER = "together"
+
+
 class DeclarationError(ValueError):
     """The file of suites is wrong; the message names the suite, the value and what is valid."""
 
@@ -33,7 +37,15 @@ class Suite:
     ordinary_user: bool = False
 
 
-def load(file: Path, root: Path, known_needs: Collection[str]) -> tuple[Suite, ...]:
+@dataclass(frozen=True)
+class Declared:
+    """All suites, in order, and the seconds that they may take together; None: no limit."""
+
+    suites: tuple[Suite, ...]
+    together_s: float | None = None
+
+
+def load(file: Path, root: Path, known_needs: Collection[str]) -> Declared:
     """Reads the suites of a TOML file, in its order.
 
     ``root`` is what the directories in the file are relative to. Raises DeclarationError if the
@@ -43,9 +55,19 @@ def load(file: Path, root: Path, known_needs: Collection[str]) -> tuple[Suite, .
         tables = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise DeclarationError(f"could not read {file}: {error}") from error
+    together = tables.pop(_TOGETHER, None)
     if not tables:
         raise DeclarationError(f"{file} declares no suite")
-    return tuple(_suite(name, table, root, known_needs) for name, table in tables.items())
+    if together is not None:
+        together = _seconds(_TOGETHER, together)
+    suites = tuple(_suite(name, table, root, known_needs) for name, table in tables.items())
+    return Declared(suites, together)
+
+
+def _seconds(what: str, minutes: Any) -> float:
+    if not isinstance(minutes, int | float) or isinstance(minutes, bool) or minutes <= 0:
+        raise DeclarationError(f"{what} must be a positive number, got {minutes!r}")
+    return minutes * 60.0
 
 
 def _suite(name: str, table: Any, root: Path, known_needs: Collection[str]) -> Suite:
@@ -58,9 +80,7 @@ def _suite(name: str, table: Any, root: Path, known_needs: Collection[str]) -> S
     tests, program = table.get("tests"), table.get("program")
     if (tests is None) == (program is None):
         raise DeclarationError(f"suite {name}: give either tests or program")
-    minutes = table.get("minutes")
-    if not isinstance(minutes, int | float) or isinstance(minutes, bool) or minutes <= 0:
-        raise DeclarationError(f"suite {name}: minutes must be a positive number, got {minutes!r}")
+    budget_s = _seconds(f"suite {name}: minutes", table.get("minutes"))
     needs = table.get("needs", [])
     if unknown := sorted(set(needs) - set(known_needs)):
         raise DeclarationError(
@@ -76,7 +96,7 @@ def _suite(name: str, table: Any, root: Path, known_needs: Collection[str]) -> S
     return Suite(
         name=name,
         about=str(table.get("about", "")),
-        budget_s=minutes * 60.0,
+        budget_s=budget_s,
         tests=None if tests is None else root / tests,
         program=None if program is None else root / program,
         needs=tuple(needs),

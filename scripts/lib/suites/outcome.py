@@ -89,7 +89,8 @@ def judge(suite: Suite, ended: Ended, *, required: bool, narrowed: bool) -> Resu
     if ended.interrupted:
         return Result(suite, State.INTERRUPTED, required, ended.seconds, counts)
     if ended.stopped_at_limit:
-        faults.append(f"stopped after {minutes(ended.seconds)}: {budget} was used up")
+        limit = budget if over else "the time of all suites together"
+        faults.append(f"stopped after {minutes(ended.seconds)}: {limit} was used up")
     elif over and required:
         faults.append(f"took longer than {budget}")
     elif over:

@@ -52,7 +52,7 @@ class TestDeclaration:
     def load(self, tmp_path: Path, text: str) -> tuple[Suite, ...]:
         file = tmp_path / "suites.toml"
         file.write_text(text)
-        return load(file, tmp_path, ["linux"])
+        return load(file, tmp_path, ["linux"]).suites
 
     def test_order_budget_and_needs_are_read(self, tmp_path: Path) -> None:
         suites = self.load(
@@ -70,6 +70,8 @@ class TestDeclaration:
         [
             ("", "declares no suite"),
             ("[a", "could not read"),
+            ("together = 57", "declares no suite"),
+            ('together = "57"\n[a]', "together must be a positive number, got '57'"),
             ("a = 1", "suite a: expected a table, got 1"),
             ("[a]\nminutes = 1", "suite a: give either tests or program"),
             ('[a]\ntests = "t"\nprogram = "p"\nminutes = 1', "give either tests or program"),
@@ -97,11 +99,12 @@ class TestDeclaration:
                 self.load(tmp_path, f"[a]\nminutes = 1\n{wrong}\n")
 
     def test_the_suites_of_this_project_leave_three_minutes_of_an_hour_to_set_up(self) -> None:
-        suites = load(ROOT / "tests/suites.toml", ROOT, NEEDS)
-        assert sum(suite.budget_s for suite in suites) <= 57 * 60
+        declared = load(ROOT / "tests/suites.toml", ROOT, NEEDS)
+        assert declared.together_s is not None
+        assert declared.together_s <= 57 * 60
 
     def test_every_folder_of_tests_belongs_to_a_suite(self) -> None:
-        suites = load(ROOT / "tests/suites.toml", ROOT, NEEDS)
+        suites = load(ROOT / "tests/suites.toml", ROOT, NEEDS).suites
         declared = {suite.tests for suite in suites}
         folders = {
             file.relative_to(ROOT / "tests").parts[0] for file in ROOT.glob("tests/**/test_*.py")
@@ -207,6 +210,10 @@ class TestJudgement:
             (
                 Ended(2, 180.0, Counts(3), stopped_at_limit=True),
                 "stopped after 3:00: its budget of 1:00 was used up",
+            ),
+            (
+                Ended(2, 20.0, Counts(3), stopped_at_limit=True),
+                "stopped after 0:20: the time of all suites together was used up",
             ),
         ],
     )

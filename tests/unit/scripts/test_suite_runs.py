@@ -187,6 +187,19 @@ def test_a_required_suite_is_stopped_when_its_budget_is_used_up(sleeping: Checko
     assert rows(output)["other"][0] == "passed"
 
 
+def test_all_suites_together_have_a_time_too_when_all_are_required(sleeping: Checkout) -> None:
+    sleeping.write(
+        "tests/suites.toml",
+        'together = 0.08\n[good]\ntests = "tests/good"\nminutes = 1\n'
+        '[other]\nprogram = "other.py"\nminutes = 1\n',
+    )
+    code, output = sleeping.run("--require", "all")
+    assert code == 1
+    assert (rows(output)["good"][0], rows(output)["other"][0]) == ("failed", "failed")
+    said = " ".join(output.replace("│", " ").split())
+    assert re.search(r"stopped after \d:\d\d: the time of all suites together was used up", said)
+
+
 def test_a_process_left_behind_is_a_failure_and_is_ended(checkout: Checkout) -> None:
     checkout.write(
         "tests/good/test_good.py",
