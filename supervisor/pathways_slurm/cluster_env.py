@@ -49,6 +49,8 @@ class ClusterEnv:
         min_slices: Slices below which the service is not announced.
         max_slices: Slices of the service when all are there.
         jax_version: That the runtime speaks; None if it is not known.
+        on_notice: Who looks after the data of a slice that goes: the service (``suspend``) or the
+            program (``forward``); None if there are no notices.
     """
 
     run_id: str
@@ -61,6 +63,7 @@ class ClusterEnv:
     min_slices: int
     max_slices: int
     jax_version: str | None = None
+    on_notice: str | None = None
 
     @classmethod
     def of(cls, settings: "Settings", run_id: str, service_address: str) -> "ClusterEnv":
@@ -76,11 +79,16 @@ class ClusterEnv:
             min_slices=settings.min_slices,
             max_slices=settings.max_slices,
             jax_version=launch.jax_version(settings),
+            on_notice=settings.on_notice,
         )
 
     def variables(self) -> dict[str, str]:
         """The environment variables that a program is given."""
-        known = {"PATHWAYS_HOME": self.home, "PATHWAYS_JAX_VERSION": self.jax_version}
+        known = {
+            "PATHWAYS_HOME": self.home,
+            "PATHWAYS_JAX_VERSION": self.jax_version,
+            "PATHWAYS_ON_NOTICE": self.on_notice,
+        }
         return {
             "JAX_PLATFORMS": "proxy",
             "JAX_BACKEND_TARGET": f"grpc://{self.proxy_address}",
@@ -248,4 +256,5 @@ def _from_variables(path: Path, values: dict[str, str]) -> ClusterEnv:
         min_slices=count("PATHWAYS_MIN_SLICES"),
         max_slices=count("PATHWAYS_MAX_SLICES"),
         jax_version=values.get("PATHWAYS_JAX_VERSION"),
+        on_notice=values.get("PATHWAYS_ON_NOTICE"),
     )

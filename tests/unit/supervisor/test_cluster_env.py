@@ -31,6 +31,7 @@ ENV = ClusterEnv(
     min_slices=2,
     max_slices=3,
     jax_version="0.12.0",
+    on_notice="forward",
 )
 
 
@@ -66,6 +67,7 @@ def test_the_file(path: Path) -> None:
         "export PATHWAYS_TPU_TYPE=v6e",
         "export PATHWAYS_HOME=/home/ann/pathways",
         "export PATHWAYS_JAX_VERSION=0.12.0",
+        "export PATHWAYS_ON_NOTICE=forward",
     ]
 
 
@@ -95,6 +97,7 @@ def test_a_service_publishes_its_settings(path: Path) -> None:
         min_slices=1,
         max_slices=2,
         jax_version=version("jaxlib"),
+        on_notice="suspend",
     )
 
 
