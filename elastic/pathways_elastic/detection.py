@@ -9,7 +9,7 @@ compile once and do not wait for ever, and data whose loss is remembered.
 import threading
 import time
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import jax
 import numpy as np
@@ -103,8 +103,36 @@ class _Checker(elastic.SliceHealthChecker):  # type: ignore[misc]  # pathwaysuti
         return frozenset(good)
 
 
+def _nobody() -> Set[int]:
+    return frozenset()
+
+
 class Liveness(_Checker):
-    """Finds the slices that can compute now, whatever was before."""
+    """Finds the slices that can compute now, whatever was before.
+
+    Args:
+        slices: Whom to ask.
+        timeout_s: For all answers together.
+        going: Slices that count for nothing, whatever they answer, as they are about to go.
+        looked: Told what each look has found. What it raises ends the look, and any waiting.
+    """
+
+    def __init__(
+        self,
+        slices: Slices,
+        timeout_s: float,
+        going: Callable[[], Set[int]] = _nobody,
+        looked: Callable[[Set[int]], None] | None = None,
+    ) -> None:
+        super().__init__(slices, timeout_s)
+        self._going = going
+        self._looked = looked
+
+    def validate(self) -> Set[int]:
+        found = super().validate() - self._going()
+        if self._looked is not None:
+            self._looked(found)
+        return found
 
     def _ask(self, index: int) -> bool:
         return _computes(place(self.slice_to_devices[index]))
@@ -182,12 +210,14 @@ class BackgroundProbe:
         except Exception as error:
             self._error = error.with_traceback(None)
 
-    def take(self) -> frozenset[int]:
-        """What the last look found, once.
+    def take(self, patience_s: float = 0.0) -> frozenset[int]:
+        """What the last look found, once; nothing if it is not over within ``patience_s``.
 
         Raises:
             Exception: What pathwaysutils' probe raised that is not the loss of a slice.
         """
+        if patience_s and self._thread is not None:
+            self._thread.join(patience_s)
         if self.running:
             return frozenset()
         found, error = self._found, self._error

@@ -3,6 +3,7 @@
 """What a manager tells: one record for each thing that happened, to the log and to a callback."""
 
 import logging
+import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,18 +16,20 @@ class EventKind(StrEnum):
 
     SLICES_LOST = "SlicesLost"
     """A loss was recognised and counted; handling it begins."""
+    SLICES_GOING = "SlicesGoing"
+    """Slices in use are about to go, after notice; leaving them begins."""
     SLICES_BACK = "SlicesBack"
     """Slices that were missing answer; handling that begins."""
     WAITING_FOR_SLICES = "WaitingForSlices"
-    """There are too few, or those that were lost are given time to return."""
+    """There are too few, or those that were lost are given time to return. Told again and again."""
     ATTEMPT_FAILED = "AttemptFailed"
     """A slice was lost while the handler ran."""
     RESHARDED_DOWN = "ReshardedDown"
-    """The handler is done after a loss."""
+    """The handler is done after a loss, or after a notice."""
     RESHARDED_UP = "ReshardedUp"
     """The handler is done after a return."""
     RESHARD_UP_GIVEN_UP = "ReshardUpGivenUp"
-    """It did not work out; training goes on as before."""
+    """Nothing was gained, or left in time; training goes on as before."""
     SNAPSHOT_LOST = "SnapshotLost"
     """A snapshot went with its slices, or did not become whole."""
 
@@ -69,6 +72,32 @@ def tell(event: Event, on_event: OnEvent | None) -> None:
     except Exception:
         # Recovery is worth more than being told about it.
         _log.exception("the callback for events failed at %s", event.kind)
+
+
+class Journal:
+    """Tells of what happens together with the slices of that moment.
+
+    Args:
+        on_event: Told as well.
+        slices: Those in use, and those that are not.
+    """
+
+    def __init__(
+        self, on_event: OnEvent | None, slices: Callable[[], tuple[Set[int], Set[int]]]
+    ) -> None:
+        self._on_event = on_event
+        self._slices = slices
+        self.begin()
+
+    def begin(self) -> None:
+        """What is told from now on has this as its beginning."""
+        self._began = time.monotonic()
+
+    def tell(self, kind: EventKind, reason: str, step: int | None = None) -> None:
+        """Tells of one thing; see :class:`Event`."""
+        good, missing = self._slices()
+        event = Event(kind, reason, good, missing, step, time.monotonic() - self._began)
+        tell(event, self._on_event)
 
 
 def first_line(error: BaseException) -> str:

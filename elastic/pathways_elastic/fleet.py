@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The slices of a service as one training program sees them: those in use, and the others."""
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Sequence, Set
 
 import jax
 from pathwaysutils.elastic import elastic
@@ -10,34 +11,49 @@ from pathwaysutils.elastic import elastic
 from pathways_elastic import detection
 from pathways_elastic.errors import ElasticError, SliceShortageError
 from pathways_elastic.events import EventKind
+from pathways_elastic.notice_board import NoticeBoard
 from pathways_elastic.policy import Options
 
 type Tell = Callable[[EventKind, str], None]
 type Mark = tuple[frozenset[int], detection.Witnesses | None]
 
+# How often waiting is told of while nothing changes.
+_PROGRESS_S = 30.0
+
 
 class Fleet:
     """Which slices are in use, whether they are well, and who else is there.
 
+    Slices that are about to go count as not there, unless they are in use.
+
     Args:
         slices: All slices; devices by slice, both in ascending order.
         options: The manager's.
-        tell: Told when there is waiting to be done.
+        board: What the service announces.
+        tell: Told while there is waiting to be done.
     """
 
-    def __init__(self, slices: detection.Slices, options: Options, tell: Tell) -> None:
+    def __init__(
+        self, slices: detection.Slices, options: Options, board: NoticeBoard, tell: Tell
+    ) -> None:
         self.all = slices
         self.good: frozenset[int] = frozenset()
         self._options = options
+        self._board = board
         self._tell = tell
         self._witnesses: detection.Witnesses | None = None
-        self._liveness = detection.Liveness(slices, options.probe_timeout_s)
+        self._liveness = detection.Liveness(slices, options.probe_timeout_s, self._going)
         self._default_device = jax.config.jax_default_device
 
     @property
     def missing(self) -> frozenset[int]:
         """The slices that are not in use."""
         return frozenset(self.all) - self.good
+
+    @property
+    def leaving(self) -> frozenset[int]:
+        """The slices in use that are about to go."""
+        return self.good & self._board.going.keys()
 
     @property
     def good_slices(self) -> dict[int, Sequence[jax.Device]]:
@@ -73,7 +89,7 @@ class Fleet:
         jax.config.update("jax_default_device", self._default_device)
 
     def active(self) -> frozenset[int]:
-        """The slices that answer now, in use or not."""
+        """The slices that answer now, in use or not, and are not about to go."""
         return detection.active(self.all, self._liveness)
 
     def intact(self) -> bool:
@@ -90,10 +106,13 @@ class Fleet:
             raise ElasticError("this Manager is closed: make another")
         return self._witnesses
 
+    def _going(self) -> Set[int]:
+        return self._board.going.keys()
+
     def after_grace(self, active: frozenset[int]) -> frozenset[int]:
         """The slices that answer once those that were lost had time to return."""
         grace_s = self._options.grace_period_s
-        if len(active) >= len(self.good) or not grace_s:
+        if len(active) >= len(self.good) or not grace_s or self._board.ends:
             return active
         lost = sorted(self.good - active)
         self._tell(EventKind.WAITING_FOR_SLICES, f"giving slices {lost} {grace_s:g} s to return")
@@ -106,7 +125,7 @@ class Fleet:
         """The slices that answer once they are as many as needed.
 
         Raises:
-            SliceShortageError: They are not in time.
+            SliceShortageError: They are not in time, or the service ends.
         """
         wanted, timeout_s = self._options.min_slices, self._options.slices_timeout_s
         if len(active) >= wanted:
@@ -122,12 +141,43 @@ class Fleet:
             ) from None
 
     def _wait_for(self, count: int, timeout_s: float) -> frozenset[int]:
+        progress = _Progress(count, timeout_s, self._board, self._tell)
+        checker = detection.Liveness(
+            self.all, self._options.probe_timeout_s, self._going, progress.looked
+        )
         return frozenset(
             elastic.wait_for_slices(
                 slice_count=count,
                 poll_interval=self._options.poll_interval_s,
                 timeout=timeout_s,
                 slice_to_devices=self.all,
-                checker=self._liveness,
+                checker=checker,
             )
         )
+
+
+class _Progress:
+    """Tells how far waiting has come: when that changes, and from time to time."""
+
+    def __init__(self, count: int, timeout_s: float, board: NoticeBoard, tell: Tell) -> None:
+        self._count = count
+        self._timeout_s = timeout_s
+        self._board = board
+        self._tell = tell
+        self._began = self._told_at = time.monotonic()
+        self._told: Set[int] | None = None
+
+    def looked(self, found: Set[int]) -> None:
+        """Raises SliceShortageError if more will never come."""
+        if len(found) >= self._count:
+            return
+        have = f"slices {sorted(found)} answer of the {self._count} that are waited for"
+        if self._board.ends is not None:
+            raise SliceShortageError(f"{have}, and the service ends: {self._board.ends}")
+        now = time.monotonic()
+        # The first look finds what was told when waiting began.
+        if self._told not in (None, found) or now - self._told_at > _PROGRESS_S:
+            past = f"{now - self._began:.0f} of at most {self._timeout_s:g} s have passed"
+            self._tell(EventKind.WAITING_FOR_SLICES, f"{have}; {past}")
+            self._told_at = now
+        self._told = found

@@ -2,24 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manager of an elastic training loop; docs/elastic.md shows the loop."""
 
-import gc
 import operator
 import os
-import time
-import traceback
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
 import jax
 
-from pathways_elastic import detection, handler, policy
-from pathways_elastic.errors import ElasticError, RetryLimitError
-from pathways_elastic.events import Event, EventKind, OnEvent, first_line, tell
+from pathways_elastic import detection, policy
+from pathways_elastic.errors import ElasticError
+from pathways_elastic.events import Event, EventKind, Journal, OnEvent
 from pathways_elastic.fleet import Fleet
-from pathways_elastic.handler import ElasticUtils, Handler, PerMesh
-from pathways_elastic.policy import DownEvents, Options
+from pathways_elastic.handler import ElasticUtils, Handler
+from pathways_elastic.notice_board import NoticeBoard, Source
+from pathways_elastic.policy import Options
 from pathways_elastic.recorder import Recorder
+from pathways_elastic.resharding import Call, Resharder
 from pathways_elastic.snapshots import SnapshotInfo
 
 __all__ = ["ElasticUtils", "Event", "EventKind", "Manager", "SnapshotInfo"]
@@ -29,6 +28,9 @@ class Manager:
     """Keeps a training loop going on whatever slices there are.
 
     One to a process, until it is closed; a context manager. To be used from one thread.
+
+    What the service announces of its slices is read from notices.json beside cluster.env, whose
+    variables must be set: ``PATHWAYS_CLUSTER_ENV`` or ``PATHWAYS_HOME`` say where that is.
 
     Args:
         devices: All devices of the service, such as ``jax.devices()``.
@@ -97,16 +99,15 @@ class Manager:
             raise ElasticError(
                 "there is a Manager already: use that one, or close it before making another"
             )
-        self._on_event = on_event
-        self._began = time.monotonic()
-        self._fleet = Fleet(slices, self._options, self._tell)
-        self._returned = detection.BackgroundProbe(slices, probe_timeout_s)
-        self._down_events = DownEvents(max_elastic_down_event_count)
+        self._board = NoticeBoard(Source.of(os.environ))
+        journal = Journal(on_event, lambda: (self._fleet.good, self._fleet.missing))
+        self._fleet = Fleet(slices, self._options, self._board, journal.tell)
         self._recorder = Recorder(snapshot_buffer_size)
-        self._per_mesh = PerMesh()
-        # The steps of the last call, and of the snapshot taken or handed out last.
+        self._resharder = Resharder(
+            self._options, self._fleet, self._recorder, self._board, journal
+        )
+        # Of the last call.
         self._step: int | None = None
-        self._latest: int | None = None
         Manager._open = self
         try:
             self._fleet.use(self._fleet.enough(self._fleet.active()))
@@ -129,8 +130,9 @@ class Manager:
         """Lets go of all snapshots, and makes room for another manager. Does nothing twice."""
         if Manager._open is self:
             self._recorder.close()
-            self._per_mesh.clear()
+            self._resharder.close()
             self._fleet.close()
+            self._board.close()
             Manager._open = None
 
     @property
@@ -156,7 +158,7 @@ class Manager:
     @property
     def down_event_count(self) -> int:
         """How many losses were counted so far."""
-        return self._down_events.count
+        return self._resharder.down_events.count
 
     @property
     def snapshots(self) -> tuple[SnapshotInfo, ...]:
@@ -182,8 +184,8 @@ class Manager:
         self._at(step)
         if self._recorder.failed:
             self._recorder.raise_failure()
-        if policy.snapshot_is_due(step, self._options.snapshot_period, self._latest):
-            self._take(step, snapshot)
+        if policy.snapshot_is_due(step, self._options.snapshot_period, self._recorder.latest):
+            self._recorder.record(step, snapshot)
 
     def maybe_reshard_up(
         self,
@@ -194,11 +196,16 @@ class Manager:
         handler_args: Sequence[Any] = (),
         handler_kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Has the handler go on with slices that are back.
+        """Has the handler go on with slices that are back, and without those that are to go.
 
         Every ``reshard_check_period`` steps a look for missing slices begins, unless there are
         none; the first call after it has found one takes a snapshot, if this step has none, and
-        calls the handler. If that does not work out on all slices, training goes on as before.
+        calls the handler. Slices that the service announces as back need not wait for that. If it
+        does not work out on all slices, training goes on as before.
+
+        If the service forwards notices (``PATHWAYS_ON_NOTICE=forward``), the first call after one
+        takes a snapshot in the same way, calls the handler with the slices that stay, and tells the
+        service that the others can go. This is no down event, and costs no step.
 
         Args:
             step: As in :meth:`maybe_snapshot`.
@@ -213,20 +220,15 @@ class Manager:
         Raises:
             jax.errors.JaxRuntimeError: A slice in use was lost: to be given to
                 :meth:`maybe_reshard_down`.
+            SliceShortageError: Fewer than ``min_slices`` slices stay, for too long.
             HandlerError: The handler returned nothing, or did not return.
             BaseException: What the handler raised.
         """
         self._at(step)
         if self._recorder.failed:
             self._recorder.raise_failure()
-        if not self._fleet.missing:
-            return None
-        back = self._returned.take()
-        if back:
-            return self._reshard_up(step, snapshot, elastic_handler, handler_args, handler_kwargs)
-        if step % self._options.reshard_check_period == 0 and not self._returned.running:
-            self._returned.start(self._fleet.missing)
-        return None
+        call = Call(elastic_handler, handler_args, handler_kwargs)
+        return self._went_on(self._resharder.at_boundary(step, snapshot, call))
 
     def maybe_reshard_down(
         self,
@@ -257,88 +259,14 @@ class Manager:
         """
         if not self._fleet.is_loss(error):
             raise error
-        self._began = time.monotonic()
-        try:
-            self._down_events = self._down_events.one_more()
-        except ElasticError as limit:
-            raise limit from error
-        self._tell(EventKind.SLICES_LOST, first_line(error))
-        # The frames of what failed hold arrays that are of no use any more. They are young: looking
-        # through all objects would take longer than the rest.
-        traceback.clear_frames(error.__traceback__)
-        self._recorder.settle(self._options.probe_timeout_s)
-        gc.collect(1)
-        before, handed = self._fleet.good, list[int]()
-        failure: BaseException = error
-        for attempt in range(1 + self._options.max_reshard_retry_count):
-            active = self._fleet.active()
-            if attempt == 0:
-                active = self._fleet.after_grace(active)
-            self._fleet.use(self._fleet.enough(active))
-            try:
-                returned, latest = self._call(
-                    elastic_handler, handler_args, handler_kwargs, handed, attempt
-                )
-            except Exception as raised:
-                failure = self._loss_behind(raised)
-                self._tell(EventKind.ATTEMPT_FAILED, first_line(failure))
-                continue
-            self._resume(latest)
-            lost = sorted(before - self._fleet.good)
-            without = f", without {lost}" if lost else ""
-            where = f"training goes on, on slices {sorted(self._fleet.good)}{without}"
-            self._tell(EventKind.RESHARDED_DOWN, where, latest)
-            return returned
-        raise RetryLimitError(
-            f"the elastic handler was called {1 + self._options.max_reshard_retry_count} times "
-            f"(max_reshard_retry_count is {self._options.max_reshard_retry_count}), and slices "
-            f"were lost each time, at last: {first_line(failure)}"
-        ) from failure
+        call = Call(elastic_handler, handler_args, handler_kwargs)
+        return self._went_on(self._resharder.after_loss(error, call))
 
-    def _reshard_up(
-        self,
-        step: int,
-        snapshot: Any,
-        elastic_handler: Handler,
-        handler_args: Sequence[Any],
-        handler_kwargs: Mapping[str, Any] | None,
-    ) -> Any:
-        self._began = time.monotonic()
-        if self._latest != step:
-            self._take(step, snapshot)
-        self._recorder.wait()
-        self._recorder.raise_failure()
-        fleet, handed = self._fleet, list[int]()
-        before = fleet.mark()
-        failure: BaseException | None = None
-        for attempt in range(1 + self._options.max_reshard_retry_count):
-            if failure is not None and not fleet.intact():
-                # The loop gives it to maybe_reshard_down.
-                raise failure
-            active = fleet.active()
-            if not fleet.good < active:
-                break
-            self._tell(EventKind.SLICES_BACK, f"slices {sorted(active - fleet.good)} answer", step)
-            fleet.use(active)
-            try:
-                returned, latest = self._call(
-                    elastic_handler, handler_args, handler_kwargs, handed, attempt
-                )
-            except Exception as raised:
-                try:
-                    failure = self._loss_behind(raised)
-                finally:
-                    # The state is still on these slices, unless one of them was lost too.
-                    fleet.back_to(before)
-                self._tell(EventKind.ATTEMPT_FAILED, first_line(failure), step)
-                continue
-            self._resume(latest)
-            where = f"training goes on, on slices {sorted(fleet.good)}"
-            self._tell(EventKind.RESHARDED_UP, where, latest)
-            return returned
-        reason = "no more slices answer" if failure is None else first_line(failure)
-        self._tell(EventKind.RESHARD_UP_GIVEN_UP, reason, step)
-        return None
+    def _went_on(self, returned: Any) -> Any:
+        """What a handler returned, which is never None; steps count from there then."""
+        if returned is not None:
+            self._step = None
+        return returned
 
     def _at(self, step: int) -> None:
         if Manager._open is not self:
@@ -353,45 +281,3 @@ class Manager:
                 "from where an elastic handler has set them"
             )
         self._step = step
-
-    def _take(self, step: int, state: Any) -> None:
-        self._recorder.record(step, state)
-        self._latest = step
-
-    def _call(
-        self,
-        elastic_handler: Handler,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any] | None,
-        handed: list[int],
-        attempt: int,
-    ) -> tuple[Any, int | None]:
-        for step in self._recorder.keep(self._fleet.good):
-            reason = f"that of step {step} was on slices that are lost"
-            self._tell(EventKind.SNAPSHOT_LOST, reason, step)
-        self._recorder.secure()
-        utils = ElasticUtils(
-            self._recorder, self._fleet.good_slices, handed, self._per_mesh, attempt
-        )
-        timeout_s = self._options.handler_timeout_s
-        returned = handler.call(elastic_handler, utils, args, kwargs, timeout_s)
-        return returned, utils.latest
-
-    def _resume(self, latest: int | None) -> None:
-        self._step, self._latest = None, latest
-
-    def _loss_behind(self, raised: Exception) -> BaseException:
-        """The loss of a slice that a handler failed of; anything else is raised as it was."""
-        error = detection.jax_error_behind(raised)
-        if error is not None and self._fleet.is_loss(error):
-            traceback.clear_frames(raised.__traceback__)
-            failure: BaseException = error.with_traceback(None)
-            return failure
-        steps = [snapshot.step for snapshot in self._recorder.whole]
-        raised.add_note(f"raised by the elastic handler; there are snapshots of steps {steps}")
-        raise raised
-
-    def _tell(self, kind: EventKind, reason: str, step: int | None = None) -> None:
-        seconds = time.monotonic() - self._began
-        event = Event(kind, reason, self._fleet.good, self._fleet.missing, step, seconds)
-        tell(event, self._on_event)

@@ -39,6 +39,8 @@ class Recorder:
     def __init__(self, size: int) -> None:
         self._size = size
         self._whole: tuple[Snapshot, ...] = ()
+        # The step of the snapshot that was taken, or handed out, last.
+        self.latest: int | None = None
         self._lock = threading.Lock()
         self._job: _Job | None = None
         self._failure: Exception | None = None
@@ -75,6 +77,7 @@ class Recorder:
         self._work.put(lambda: self._finish(job))
         # Last: a job that is waited for is one that will be done, whatever interrupts this.
         self._job = job
+        self.latest = step
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Waits until no snapshot is in the making; returns whether that is so."""
@@ -99,6 +102,12 @@ class Recorder:
         with self._lock:
             self._whole = tuple(found for found in kept.values() if found is not None)
         return [step for step, found in kept.items() if found is None]
+
+    def leave(self, slices: Set[int]) -> None:
+        """Copies to this process's memory, and waits for it, what would not be whole without."""
+        for snapshot in self._whole:
+            if not snapshot.whole_without(slices):
+                self._move(snapshot)
 
     def secure(self) -> None:
         """Starts to copy snapshots that one more loss could take to this process's memory."""

@@ -69,6 +69,11 @@ class OnSlices:
             owners.setdefault(piece.region, set()).add(piece.device.slice_index)
         return self.whole and all(len(slices) > 1 for slices in owners.values())
 
+    def without(self, slices: Set[int]) -> "OnSlices":
+        """Its pieces on other slices."""
+        pieces = tuple(p for p in self.pieces if p.device.slice_index not in slices)
+        return replace(self, pieces=pieces)
+
     def start_to_client(self) -> None:
         """Begins what :meth:`to_client` waits for."""
         for data in self._parts().values():
@@ -146,6 +151,10 @@ class Snapshot:
     def safe(self) -> bool:
         """Whether it outlives the loss of any one slice."""
         return all(leaf.safe for leaf in self._on_slices())
+
+    def whole_without(self, slices: Set[int]) -> bool:
+        """Whether other slices, and this process, have all of it."""
+        return all(leaf.without(slices).whole for leaf in self._on_slices())
 
     def _on_slices(self) -> list[OnSlices]:
         return [leaf for leaf in self.leaves if isinstance(leaf, OnSlices)]
