@@ -12,6 +12,7 @@
 #
 # Sets, whatever was inherited: PATHWAYS_SLICE_INDEX, PATHWAYS_INCARNATION, PATHWAYS_NODE_NAMES,
 # PATHWAYS_NODE_ADDRESSES (comma lists, in node order) and, per host, PATHWAYS_HOST_INDEX.
+# With PATHWAYS_CONTAINER_EPILOG, a script, every node runs that when its host has ended.
 # Writes LOG_DIR/slice-I/host-H.log, appended.
 
 set -euo pipefail
@@ -100,10 +101,14 @@ slice::main() {
 	printf '=== slice %s incarnation %s: Slurm job %s on %s %(%Y-%m-%dT%H:%M:%S%z)T ===\n' \
 		"${PATHWAYS_SLICE_INDEX}" "${PATHWAYS_INCARNATION}" "${SLURM_JOB_ID}" \
 		"${PATHWAYS_NODE_NAMES}" -1
+	local -a epilog=()
+	[[ -z ${PATHWAYS_CONTAINER_EPILOG-} ]] || epilog=("--task-epilog=${PATHWAYS_CONTAINER_EPILOG}")
+
 	# In place of this shell, so that whatever Slurm signals reaches srun. --kill-on-bad-exit ends
 	# the step when a host fails, --wait when one ends with 0.
 	exec srun --nodes="${#nodes[@]}" --ntasks="${#nodes[@]}" --ntasks-per-node=1 \
 		--kill-on-bad-exit=1 --wait=5 --export=ALL --cpu-bind=none --mpi=none --input=none \
+		${epilog[@]+"${epilog[@]}"} \
 		/bin/bash -c "$(declare -f slice::host); slice::host \"\$@\"" slice "${log_dir}" "$@"
 }
 

@@ -80,15 +80,22 @@ service::submitted_script() {
 	service::fail "${EXIT_USAGE}" "the submitted script (${command}) is not there any more"
 }
 
-# Prints the installation's pathways-slurm.
-service::program() {
-	local script root environment
+# Prints the checkout that the submitted script belongs to.
+service::root() {
+	local script root
 	script="$(service::submitted_script)" || exit
 	root="$(cd "$(dirname "$(readlink -f "${script}")")/.." && pwd -P)"
 	if [[ ! -f ${root}/scripts/lib/installation.sh ]]; then
 		service::fail "${EXIT_USAGE}" "${script} is no part of a checkout: there is no" \
 			"${root}/scripts/lib/installation.sh; submit the checkout's own file, not a copy of it"
 	fi
+	printf '%s\n' "${root}"
+}
+
+# service::program ROOT   Prints the pathways-slurm of the environment for services.
+service::program() {
+	local -r root="$1"
+	local environment
 	# shellcheck source=lib/common.sh
 	source "${root}/scripts/lib/common.sh"
 	# shellcheck source=lib/installation.sh
@@ -124,9 +131,10 @@ service::supervise() {
 }
 
 service::main() {
-	local program code deaths=0 window_start=${SECONDS}
+	local root program code deaths=0 window_start=${SECONDS}
 	local -r budget="${PATHWAYS_RESTART_BUDGET:-5}" window="${PATHWAYS_RESTART_WINDOW_S:-600}"
-	program="$(service::program)" || exit
+	root="$(service::root)" || exit
+	program="$(service::program "${root}")" || exit
 	export PATHWAYS_SCHEDULER="${PATHWAYS_SCHEDULER:-slurm}"
 	local name
 	for name in TERM INT HUP; do
@@ -155,6 +163,8 @@ service::main() {
 		# Ends what it could not end any more; does nothing if nothing is left.
 		"${program}" down || true
 	fi
+	# What containers have left on this node, if there were any.
+	"${root}/enroot/remove_stale.sh" || true
 	exit "${code}"
 }
 

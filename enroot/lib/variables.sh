@@ -10,7 +10,7 @@
 variables::is_passed() {
 	case "$1" in
 	# Settings of this layer.
-	PATHWAYS_CONTAINER_DIR | PATHWAYS_IMAGE_DIR) return 1 ;;
+	PATHWAYS_CONTAINER_DIR | PATHWAYS_CONTAINER_EPILOG | PATHWAYS_IMAGE_DIR) return 1 ;;
 	TPU_* | MEGASCALE_* | PATHWAYS_* | IFRT_PROXY_* | LC_*) return 0 ;;
 	CHIPS_PER_HOST_BOUNDS | HOST_BOUNDS | ENABLE_ICI_RESILIENCY | LANG | TZ) return 0 ;;
 	*) return 1 ;;

@@ -9,16 +9,17 @@ machine can tell (ports, directories, programs) is in :mod:`pathways_slurm.prefl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from pathways_slurm.config_checks import check_between, misspelled, unavailable
+from pathways_slurm.config_checks import check_between, misspelled
 from pathways_slurm.faults import Fault, SettingsError
 from pathways_slurm.paths import ServicePaths
 from pathways_slurm.settings_budgets import BudgetSettings
+from pathways_slurm.settings_container import ContainerSettings
 from pathways_slurm.settings_service import ServiceSettings
 from pathways_slurm.settings_slurm import SlurmSettings
 from pathways_slurm.topology import Topology, topology_for
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 
-class Settings(SlurmSettings, BudgetSettings, ServiceSettings):
+class Settings(SlurmSettings, ContainerSettings, BudgetSettings, ServiceSettings):
     """All settings of one service. Make one with :func:`load_settings`."""
 
     # pydantic takes the fields of the last base first, which is the order of the table.
@@ -47,6 +48,13 @@ class Settings(SlurmSettings, BudgetSettings, ServiceSettings):
     def topology(self) -> Topology:
         """Of each slice."""
         return topology_for(self.tpu_type, self.slice_shape, self.chips_per_host)
+
+    @property
+    def container(self) -> Literal["enroot", "none"]:
+        """What the runtime runs in."""
+        if self.container_choice is not None:
+            return self.container_choice
+        return "enroot" if self.runtime == "pathways" else "none"
 
     @property
     def tick_s(self) -> float:
@@ -115,11 +123,9 @@ def read_settings(environ: Mapping[str, str]) -> tuple[Settings, list[Fault]]:
         if "PATHWAYS_HOME" in at_fault:
             context["HOME"] = "/"  # what may be wrong with its default
         settings = Settings.model_validate(usable | stand_ins, context=context)
-    # What can't be had at all first: no check then asks for something to go with it.
-    for findings in (unavailable, check_between):
-        at_fault = {fault.variable for fault in faults}
-        for variable, problem, valid in findings(settings, at_fault):
-            faults.append(_fault(variables[variable], seen.get(variable), problem, valid))
+    at_fault = {fault.variable for fault in faults}
+    for variable, problem, valid in check_between(settings, at_fault):
+        faults.append(_fault(variables[variable], seen.get(variable), problem, valid))
     return settings, in_order(faults)
 
 

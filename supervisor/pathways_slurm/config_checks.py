@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can be wrong between settings that are each right."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
+from pathways_slurm import containers
+from pathways_slurm.images import PROXY_VARIABLE, SERVER_VARIABLE, ImageError
 from pathways_slurm.topology import (
     TopologyError,
     describe_valid_shapes,
@@ -26,6 +29,7 @@ _LOCAL_MOST = 254
 _OTHER_VARIABLES = frozenset(
     {
         "PATHWAYS_BIND_ADDRESS",
+        "PATHWAYS_CONTAINER_EPILOG",
         "PATHWAYS_HOST_INDEX",
         "PATHWAYS_INCARNATION",
         "PATHWAYS_JAX_VERSION",
@@ -49,17 +53,6 @@ def check_between(settings: "Settings", at_fault: Set[str]) -> Iterator[Finding]
     for variables, check in _CHECKS.items():
         if at_fault.isdisjoint(variables):
             yield from check(settings)
-
-
-def unavailable(settings: "Settings", at_fault: Set[str]) -> Iterator[Finding]:
-    """Choices that are valid, and that this version can't serve yet."""
-    choices = {
-        "PATHWAYS_RUNTIME": (settings.runtime, "emulator"),
-        "PATHWAYS_CONTAINER": (settings.container, "none"),
-    }
-    for variable, (choice, available) in choices.items():
-        if variable not in at_fault and choice != available:
-            yield variable, "is not available in this version", available
 
 
 def misspelled(environ: Iterable[str], names: Iterable[str]) -> dict[str, str]:
@@ -149,6 +142,42 @@ def _container(settings: "Settings") -> Iterator[Finding]:
         yield "PATHWAYS_CONTAINER", "does not go with PATHWAYS_RUNTIME=pathways", "enroot"
 
 
+def _images(settings: "Settings") -> Iterator[Finding]:
+    if settings.container != "enroot":
+        return
+    try:
+        containers.images_of(settings)
+    except ImageError as error:
+        yield "PATHWAYS_RUNTIME", f"can't be served: {error}", None
+        return
+    installed = containers.installed_jax()
+    for variable, image in (
+        (SERVER_VARIABLE, settings.server_image),
+        (PROXY_VARIABLE, settings.proxy_image),
+    ):
+        stated = containers.stated_jax(image)
+        if stated is not None and stated != installed:
+            yield (
+                variable,
+                f"is for JAX {stated}, and the environment has JAX {installed}",
+                f"an image for JAX {installed}",
+            )
+
+
+def _mounts(settings: "Settings") -> Iterator[Finding]:
+    """Enroot takes no other paths."""
+    if settings.container != "enroot":
+        return
+    mounted = {"PATHWAYS_HOME": settings.paths.directory, "GCS_BUCKET": settings.scratch_dir}
+    for variable, path in mounted.items():
+        if path is not None and re.search(r"[\s:]", str(path)):
+            yield (
+                variable,
+                "has a space or a colon, so it can't be shown in a container",
+                "an absolute directory without spaces and colons",
+            )
+
+
 # The variables that each check looks at → the check.
 _CHECKS: Mapping[tuple[str, ...], Callable[["Settings"], Iterator[Finding]]] = {
     ("MIN_SLICES", "MAX_SLICES"): _slices,
@@ -158,4 +187,12 @@ _CHECKS: Mapping[tuple[str, ...], Callable[["Settings"], Iterator[Finding]]] = {
     ("PATHWAYS_SCHEDULER", "MAX_SLICES"): _local_slices,
     ("PATHWAYS_SCHEDULER", "TPU_TYPE", "SLICE_SHAPE", "PATHWAYS_CHIPS_PER_HOST"): _local_hosts,
     ("PATHWAYS_RUNTIME", "PATHWAYS_CONTAINER"): _container,
+    (
+        "PATHWAYS_RUNTIME",
+        "PATHWAYS_CONTAINER",
+        SERVER_VARIABLE,
+        PROXY_VARIABLE,
+        "PATHWAYS_IMAGE_DIR",
+    ): _images,
+    ("PATHWAYS_CONTAINER", "PATHWAYS_HOME", "PATHWAYS_NAME", "GCS_BUCKET"): _mounts,
 }

@@ -21,7 +21,9 @@ SOURCES = ("emulator/pathways_emulator", "supervisor/pathways_slurm")
 """The packages of this project that are in the image, below the repository's folder."""
 
 DIRECTORY = ROOT / "environments" / "images"
-"""Where a service looks for its image."""
+"""Where images are by default."""
+
+_PREFIX = "pathways-emulator-jax-"
 
 
 def image_file(directory: Path, jax_version: str) -> Path:
@@ -30,7 +32,12 @@ def image_file(directory: Path, jax_version: str) -> Path:
     Raises:
         OSError: A file of this installation can't be read.
     """
-    return directory / f"pathways-emulator-jax-{jax_version}-{_fingerprint()}.sqsh"
+    return directory / f"{_PREFIX}{jax_version}-{_fingerprint()}.sqsh"
+
+
+def is_own(image: Path) -> bool:
+    """Whether a file is named like an image that was made here."""
+    return image.name.startswith(_PREFIX)
 
 
 def making_command(directory: Path) -> str:

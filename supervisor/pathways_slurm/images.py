@@ -106,18 +106,22 @@ def load_images(jax_version: str | None, environment: Mapping[str, str]) -> Imag
 def emulator_images(jax_version: str, directory: Path, environment: Mapping[str, str]) -> Images:
     """The emulator's own image in ``directory``, where those that ``environment`` names win.
 
+    It need not be there yet; see :func:`missing_files`.
+
     Raises:
-        ImageError: It is not there, and not both are named.
         OSError: A file of this installation can't be read.
     """
-    image = emulator_image.image_file(directory, jax_version)
-    if not image.is_file() and not all(map(environment.get, (SERVER_VARIABLE, PROXY_VARIABLE))):
-        raise ImageError(
-            f"there is no image of the emulator with JAX {jax_version} as it is now: {image}. "
-            f"Make it with: {emulator_image.making_command(directory)}"
-        )
-    own = Images(str(image), str(image))
-    return images_for(jax_version, {jax_version: own}, environment)
+    image = str(emulator_image.image_file(directory, jax_version))
+    return images_for(jax_version, {jax_version: Images(image, image)}, environment)
+
+
+def missing_files(images: Images) -> dict[str, str]:
+    """The images that are files and are not there → what is wrong and how it is put right."""
+    return {
+        image: _missing(Path(image))
+        for image in (images.server, images.proxy_server)
+        if image.startswith("/") and not Path(image).is_file()
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -139,12 +143,21 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             directory = options.emulator.absolute()
             images = emulator_images(options.jax_version, directory, os.environ)
+            for fault in missing_files(images).values():
+                raise ImageError(fault)
     except (ImageError, OSError) as error:
         print(f"pathways_slurm.images: {error}", file=sys.stderr)
         return 2
     for name in _REQUIRED:
         print(name, getattr(images, name))
     return 0
+
+
+def _missing(image: Path) -> str:
+    if not emulator_image.is_own(image):
+        return f"there is no image {image}"
+    command = emulator_image.making_command(image.parent)
+    return f"there is no image of the emulator as it is now, {image}; make it with '{command}'"
 
 
 def _images(version: str, entry: object) -> Images:

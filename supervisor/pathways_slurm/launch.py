@@ -4,7 +4,8 @@
 
 Flags and their order are those of Pathways' documentation; extra flags of the settings replace a
 flag of the same name and otherwise follow. What the emulator needs beyond flags is in the
-environment, where Pathways' own images ignore it.
+environment, where Pathways' own images ignore it. In containers it is the same: what comes before
+the program and its flags is the layer's, and the program sees none of the variables of the layer.
 """
 
 import os
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pathways_slurm import containers
 from pathways_slurm.runtime_files import ORDERS_VARIABLE, REPORT_VARIABLE
 from pathways_slurm.scheduler.base import ArraySpec
 from pathways_slurm.topology import slice_environment
@@ -35,7 +37,7 @@ _INHERITED = ("HOME", "LANG", "PATH", "TMPDIR", "TZ", "USER")
 def rm_argv(settings: "Settings") -> tuple[str, ...]:
     """Of the resource manager."""
     return (
-        server_program(settings),
+        *_server(settings, "rm"),
         *_with_extra(
             [
                 f"--server_port={settings.rm_port}",
@@ -53,7 +55,7 @@ def rm_argv(settings: "Settings") -> tuple[str, ...]:
 def proxy_argv(settings: "Settings", service_address: str) -> tuple[str, ...]:
     """Of the IFRT proxy. ``service_address`` is that of the resource manager, without a port."""
     return (
-        proxy_program(settings),
+        *_proxy(settings),
         *_with_extra(
             [
                 f"--server_port={settings.proxy_port}",
@@ -67,9 +69,9 @@ def proxy_argv(settings: "Settings", service_address: str) -> tuple[str, ...]:
 
 
 def worker_argv(settings: "Settings", service_address: str) -> tuple[str, ...]:
-    """Of each host's worker."""
+    """Of each host's worker; in its environment, the place of the host in its slice is set."""
     return (
-        server_program(settings),
+        *_server(settings, None),
         *_with_extra(
             [
                 f"--server_port={settings.worker_port}",
@@ -89,7 +91,7 @@ def rm_env(
 
     ``environ`` is what it inherits a little from: by default this process's own.
     """
-    return base_environment(environ) | {
+    return _inherited(settings, environ) | {
         "PATHWAYS_BIND_ADDRESS": service_address,
         "PATHWAYS_HEARTBEAT_TIMEOUT_S": f"{settings.heartbeat_timeout_s:g}",
         REPORT_VARIABLE: str(settings.paths.report),
@@ -103,25 +105,32 @@ def proxy_env(
     settings: "Settings", service_address: str, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """Whole environment of the IFRT proxy, which binds ``service_address``."""
-    return base_environment(environ) | {
+    return _inherited(settings, environ) | {
         "IFRT_PROXY_USE_INSECURE_GRPC_CREDENTIALS": "true",
         "PATHWAYS_BIND_ADDRESS": service_address,
         "PATHWAYS_ON_NOTICE": settings.on_notice,
     }
 
 
-def worker_env(settings: "Settings", service_address: str) -> dict[str, str]:
+def worker_env(
+    settings: "Settings", service_address: str, environ: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """What is the same for the workers of all hosts.
 
     The scheduler adds what it passes on and each host's place in its slice, and
-    ``scripts/lib/worker_host.sh`` what follows from that.
+    ``scripts/lib/worker_host.sh`` what follows from that. ``environ`` is this process's own by
+    default.
     """
-    return slice_environment(
-        settings.topology, num_slices=settings.max_slices, coordinator=service_address
-    ) | {
-        "PATHWAYS_LEASE_S": f"{settings.lease_s:g}",
-        "PATHWAYS_NOTICE_S": f"{settings.notice_s:g}",
-    }
+    return (
+        _layer_environment(settings, environ, epilog=True)
+        | slice_environment(
+            settings.topology, num_slices=settings.max_slices, coordinator=service_address
+        )
+        | {
+            "PATHWAYS_LEASE_S": f"{settings.lease_s:g}",
+            "PATHWAYS_NOTICE_S": f"{settings.notice_s:g}",
+        }
+    )
 
 
 def array_spec(
@@ -161,14 +170,11 @@ def base_environment(environ: Mapping[str, str] | None = None) -> dict[str, str]
     }
 
 
-def server_program(settings: "Settings") -> str:
-    """The program that is resource manager or worker, by its flags."""
-    return _program(settings, "/pathways/server", "pathways-emulator-server")
-
-
-def proxy_program(settings: "Settings") -> str:
-    """The program that is the IFRT proxy."""
-    return _program(settings, "/pathways/proxy_server", "pathways-emulator-proxy-server")
+def emulator_programs() -> tuple[Path, Path]:
+    """The emulator's server and proxy, outside of containers."""
+    # Beside this interpreter, and not from PATH: it must be the same installation.
+    folder = Path(sys.executable).parent
+    return folder / "pathways-emulator-server", folder / "pathways-emulator-proxy-server"
 
 
 def jax_version(settings: "Settings") -> str | None:
@@ -176,22 +182,38 @@ def jax_version(settings: "Settings") -> str | None:
 
     A client of another version may fail in ways that do not say so.
     """
-    if settings.runtime != "emulator":
-        return None
-    # Here, because it is slow to import and every command imports this module.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version("jaxlib")
-    except PackageNotFoundError:
-        return None
+    if settings.container == "enroot" and settings.proxy_image:
+        return containers.stated_jax(settings.proxy_image)
+    return containers.installed_jax()
 
 
-def _program(settings: "Settings", in_image: str, of_emulator: str) -> str:
-    if settings.runtime == "pathways":
-        return in_image
-    # Beside this interpreter, and not from PATH: it must be the same installation.
-    return str(Path(sys.executable).parent / of_emulator)
+def _server(settings: "Settings", name: str | None) -> tuple[str, ...]:
+    """What becomes resource manager or worker, by the flags that follow. ``name``: of a component
+    of the service itself."""
+    if settings.container == "none":
+        return (str(emulator_programs()[0]),)
+    image = containers.images_of(settings).server
+    return containers.start_command(settings, image, name, ["/pathways/server"])
+
+
+def _proxy(settings: "Settings") -> tuple[str, ...]:
+    if settings.container == "none":
+        return (str(emulator_programs()[1]),)
+    image = containers.images_of(settings).proxy_server
+    return containers.start_command(settings, image, "proxy", ["/pathways/proxy_server"])
+
+
+def _inherited(settings: "Settings", environ: Mapping[str, str] | None) -> dict[str, str]:
+    return base_environment(environ) | _layer_environment(settings, environ)
+
+
+def _layer_environment(
+    settings: "Settings", environ: Mapping[str, str] | None, *, epilog: bool = False
+) -> dict[str, str]:
+    if settings.container == "none":
+        return {}
+    own = containers.layer_environment(settings, os.environ if environ is None else environ)
+    return own | {"PATHWAYS_CONTAINER_EPILOG": str(containers.REMOVE_STALE)} if epilog else own
 
 
 def _with_extra(flags: Sequence[str], extra: Sequence[str]) -> list[str]:

@@ -7,14 +7,16 @@ For a service that is about to start: one that runs already holds its own ports.
 
 import errno
 import os
+import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
-from pathways_slurm import launch
+from pathways_slurm import containers, launch
 from pathways_slurm.config import Settings, in_order, read_settings, setting_fault
 from pathways_slurm.faults import Fault, SettingsError
+from pathways_slurm.images import PROXY_VARIABLE, SERVER_VARIABLE, ImageError, missing_files
 from pathways_slurm.scheduler.local_view import service_node, slice_node
 
 
@@ -92,7 +94,9 @@ def _unwritable(directory: Path) -> str | None:
 def _programs(settings: Settings) -> Iterator[Fault]:
     needed = [launch.BASH, launch.WORKER_HOST_SCRIPT]
     if settings.container == "none":
-        needed += [Path(launch.server_program(settings)), Path(launch.proxy_program(settings))]
+        needed += launch.emulator_programs()
+    else:
+        needed += [containers.RUN, containers.RUN_WORKER, containers.REMOVE_STALE]
     for program in needed:
         if not os.access(program, os.R_OK | os.X_OK):
             yield setting_fault(
@@ -100,6 +104,36 @@ def _programs(settings: Settings) -> Iterator[Fault]:
                 settings.runtime,
                 f"needs {program}, which is not there or can't be executed; "
                 "set the environment up again from a clone of the repository",
+            )
+
+
+def _enroot(settings: Settings) -> Iterator[Fault]:
+    if settings.container == "enroot" and shutil.which("enroot") is None:
+        yield setting_fault(
+            "PATHWAYS_CONTAINER",
+            settings.container,
+            f"needs the command enroot, which is not on PATH ({os.environ.get('PATH', '')}): "
+            "install NVIDIA Enroot 3.5 or newer on every node of the service",
+        )
+
+
+def _images(settings: Settings) -> Iterator[Fault]:
+    if settings.container != "enroot":
+        return
+    try:
+        missing = missing_files(containers.images_of(settings))
+    except ImageError:
+        return  # the checks between settings say so
+    of_settings = {
+        settings.server_image: SERVER_VARIABLE,
+        settings.proxy_image: PROXY_VARIABLE,
+    }
+    for image, problem in missing.items():
+        if image in of_settings:
+            yield setting_fault(of_settings[image], image, f"is not there: {problem}")
+        else:
+            yield setting_fault(
+                "PATHWAYS_IMAGE_DIR", str(settings.image_dir), f"won't do: {problem}"
             )
 
 
@@ -138,6 +172,14 @@ _CHECKS: Mapping[tuple[str, ...], Callable[[Settings], Iterator[Fault]]] = {
     ("PATHWAYS_HOME", "PATHWAYS_NAME"): _home,
     ("GCS_BUCKET",): _scratch,
     ("PATHWAYS_RUNTIME", "PATHWAYS_CONTAINER"): _programs,
+    ("PATHWAYS_CONTAINER",): _enroot,
+    (
+        "PATHWAYS_RUNTIME",
+        "PATHWAYS_CONTAINER",
+        SERVER_VARIABLE,
+        PROXY_VARIABLE,
+        "PATHWAYS_IMAGE_DIR",
+    ): _images,
     (
         "PATHWAYS_SCHEDULER",
         "PATHWAYS_LOCAL_NETWORK",

@@ -61,14 +61,15 @@ class ServiceSettings(BaseModel):
     runtime: Literal["pathways", "emulator"] = setting(
         "PATHWAYS_RUNTIME",
         "What runs: Pathways' own images, or the emulator on CPUs",
-        "emulator (pathways comes in a later version)",
+        "emulator, pathways",
         default="emulator",
     )
-    container: Literal["enroot", "none"] = setting(
+    container_choice: Literal["enroot", "none"] | None = setting(
         "PATHWAYS_CONTAINER",
-        "What the runtime runs in",
-        "none (enroot comes in a later version)",
-        default="none",
+        "What the runtime runs in: Enroot's containers, or the environment itself",
+        "enroot, none",
+        default=None,
+        default_text="enroot with PATHWAYS_RUNTIME=pathways, else none",
     )
     scheduler: Literal["slurm", "local"] = setting(
         "PATHWAYS_SCHEDULER",

@@ -44,6 +44,7 @@ def command(detach: bool, timeout: float | None) -> None:
 
     Ctrl-C, or the end of this process in any other way, ends the service.
     """
+    from pathways_slurm import containers
     from pathways_slurm.budget import Budget
     from pathways_slurm.root import Root
     from pathways_slurm.store import AlreadyRunning, lock_holder, service_lock
@@ -70,6 +71,8 @@ def command(detach: bool, timeout: float | None) -> None:
             code = root.run()
     except AlreadyRunning as error:
         fail(str(error), EXIT_BUSY)
+    if settings.container == "enroot":
+        containers.remove_stale(settings)
     timeline.show_new()
     sys.exit(code)
 

@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """config.py: defaults, what is derived, and every fault in one go."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from pathways_slurm import containers
 from pathways_slurm.causes import Cause, OnBudget
 from pathways_slurm.config import (
     Fault,
@@ -24,6 +26,11 @@ GOOD = {
     "MIN_SLICES": "2",
     "MAX_SLICES": "3",
     "GCS_BUCKET": "my-bucket",
+}
+
+BOTH_IMAGES = {
+    "PATHWAYS_SERVER_IMAGE": "/images/server.sqsh",
+    "PATHWAYS_PROXY_IMAGE": "registry.example:5000/p/proxy@sha256:" + 64 * "0",
 }
 
 
@@ -200,6 +207,10 @@ def test_everything_wrong_is_said_at_once() -> None:
             "PATHWAYS_BUDGET_TIME_LIMIT": "many",
             "PATHWAYS_BUDGET_MISSING": "1/60/2",
             "PATHWAYS_ON_BUDGET": "retry",
+            "PATHWAYS_SERVER_IMAGE": "server",
+            "PATHWAYS_PROXY_IMAGE": "registry.example/a/Proxy:1",
+            "PATHWAYS_IMAGE_DIR": "images",
+            "PATHWAYS_CONTAINER_DIR": "/disk of mine",
             "PATHWAYS_SLURM_PARTITION": "tpu low",
             "PATHWAYS_SLURM_ACCOUNT": "a\tb",
             "PATHWAYS_SLURM_QOS": "a b",
@@ -258,6 +269,10 @@ def test_everything_wrong_is_said_at_once() -> None:
         "PATHWAYS_BUDGET_TIME_LIMIT": "is not of the form RESTARTS/SECONDS",
         "PATHWAYS_BUDGET_MISSING": "is not of the form RESTARTS/SECONDS",
         "PATHWAYS_ON_BUDGET": "is not one of the valid values",
+        "PATHWAYS_SERVER_IMAGE": "is no reference of an image",
+        "PATHWAYS_PROXY_IMAGE": "is no reference of an image",
+        "PATHWAYS_IMAGE_DIR": "is not an absolute path",
+        "PATHWAYS_CONTAINER_DIR": "has a space or a colon",
         "PATHWAYS_SLURM_PARTITION": "has a space or a control character",
         "PATHWAYS_SLURM_ACCOUNT": "has a space or a control character",
         "PATHWAYS_SLURM_QOS": "has a space or a control character",
@@ -319,16 +334,32 @@ def test_everything_wrong_is_said_at_once() -> None:
             "a shape of at most 254 hosts with PATHWAYS_SCHEDULER=local",
         ),
         (
-            {"PATHWAYS_CONTAINER": "enroot"},
+            {"PATHWAYS_RUNTIME": "pathways", "PATHWAYS_CONTAINER": "none", **BOTH_IMAGES},
             "PATHWAYS_CONTAINER",
-            "is not available in this version",
-            "none",
+            "does not go with PATHWAYS_RUNTIME=pathways",
+            "enroot",
         ),
         (
-            {"PATHWAYS_RUNTIME": "pathways"},
-            "PATHWAYS_RUNTIME",
-            "is not available in this version",
-            "emulator",
+            {
+                "PATHWAYS_RUNTIME": "pathways",
+                **BOTH_IMAGES,
+                "PATHWAYS_PROXY_IMAGE": "registry.example/p/proxy:jax-0.0.9",
+            },
+            "PATHWAYS_PROXY_IMAGE",
+            f"is for JAX 0.0.9, and the environment has JAX {version('jaxlib')}",
+            f"an image for JAX {version('jaxlib')}",
+        ),
+        (
+            {"PATHWAYS_CONTAINER": "enroot", "PATHWAYS_HOME": "/home/ann b/p"},
+            "PATHWAYS_HOME",
+            "has a space or a colon, so it can't be shown in a container",
+            "an absolute directory without spaces and colons",
+        ),
+        (
+            {"PATHWAYS_CONTAINER": "enroot", "GCS_BUCKET": "/scratch/a:b"},
+            "GCS_BUCKET",
+            "has a space or a colon, so it can't be shown in a container",
+            "an absolute directory without spaces and colons",
         ),
         (
             {"GCS_BUCKET": "gs://bucket/folder"},
@@ -372,6 +403,24 @@ def test_single_faults(changes: dict[str, str], variable: str, problem: str, val
     faults = faults_of(GOOD | changes)
     assert list(faults) == [variable]
     assert (faults[variable].problem, faults[variable].valid) == (problem, valid)
+
+
+def test_a_version_of_jax_without_images_is_told_before_anything_is_submitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(containers, "installed_jax", lambda: "0.0.9")
+    faults = faults_of(GOOD | {"PATHWAYS_RUNTIME": "pathways", "MIN_SLICES": "9"})
+    assert list(faults) == ["MIN_SLICES", "PATHWAYS_RUNTIME"]
+    assert faults["PATHWAYS_RUNTIME"].problem.startswith(
+        "can't be served: no images are known for JAX 0.0.9; known are those for 0.11.1"
+    )
+    load(PATHWAYS_RUNTIME="pathways", **BOTH_IMAGES)
+
+
+def test_what_runs_in_containers_unless_it_is_said() -> None:
+    assert load().container == "none"
+    assert load(PATHWAYS_RUNTIME="pathways", **BOTH_IMAGES).container == "enroot"
+    assert load(PATHWAYS_CONTAINER="enroot").container == "enroot"
 
 
 def test_checks_between_settings_run_although_other_settings_are_at_fault() -> None:

@@ -4,10 +4,12 @@
 
 import socket
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from pathways_slurm import emulator_image
 from pathways_slurm.config import Settings, SettingsError, load_settings
 from pathways_slurm.preflight import load_checked_settings, preflight
 
@@ -141,3 +143,30 @@ def test_programs_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [fault.variable for fault in faults] == ["PATHWAYS_RUNTIME"] * 2
     assert f"needs {tmp_path}/pathways-emulator-server, which" in faults[0].problem
     assert f"needs {tmp_path}/pathways-emulator-proxy-server, which" in faults[1].problem
+
+
+def test_what_containers_need_of_this_machine_is_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    images = tmp_path / "images"
+    both = {"PATHWAYS_CONTAINER": "enroot", "PATHWAYS_IMAGE_DIR": str(images)}
+    both["PATHWAYS_PROXY_IMAGE"] = f"{tmp_path}/proxy.sqsh"
+    settings = load(tmp_path, **both)
+    enroot, proxy, own = preflight(settings)
+    assert (enroot.variable, proxy.variable, own.variable) == (
+        "PATHWAYS_CONTAINER",
+        "PATHWAYS_PROXY_IMAGE",
+        "PATHWAYS_IMAGE_DIR",
+    )
+    assert f"needs the command enroot, which is not on PATH ({tmp_path})" in enroot.problem
+    assert proxy.problem == f"is not there: there is no image {tmp_path}/proxy.sqsh"
+    assert f"make it with '{sys.executable} " in own.problem
+    assert f"/enroot/emulator_image.py {images}'" in own.problem
+
+    program = tmp_path / "enroot"
+    program.touch(0o700)
+    images.mkdir()
+    emulator_image.image_file(images, version("jaxlib")).touch()
+    (tmp_path / "proxy.sqsh").touch()
+    assert preflight(settings) == []
