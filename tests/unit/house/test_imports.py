@@ -24,7 +24,18 @@ RULES = {
             {"pathways_slurm.topology", "pathways_slurm.runtime_files", "pathways_slurm.files"}
         ),
     ),
-    "elastic": ("elastic", frozenset({"pathways_slurm.cluster_env", "pathways_slurm.notices"})),
+    # What tells where a service is, whether it answers, and what it announces.
+    "elastic": (
+        "elastic",
+        frozenset(
+            {
+                "pathways_slurm.cluster_env",
+                "pathways_slurm.notices",
+                "pathways_slurm.paths",
+                "pathways_slurm.probe",
+            }
+        ),
+    ),
     # A cluster to run on: it knows nothing of the service.
     "slurm": ("slurm", frozenset({"pathways_slurm.topology", "pathways_slurm.files"})),
     # A user's program, and the demo that plays the user: they have the elastic library, and the
@@ -173,3 +184,28 @@ def test_help_loads_nothing_heavy() -> None:
     loaded = set(json.loads(done.stdout.splitlines()[-1]))
     assert "pathways_slurm.cli" in loaded
     assert loaded & (HEAVY | {"pathways_emulator", "pathways_elastic"}) == set()
+
+
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        # Clients lower their programs themselves; JAX would take most of the proxy's start.
+        ("pathways_emulator.proxy.server", frozenset({"jax", "orbax", "pathwaysutils"})),
+        ("pathways_emulator.worker", HEAVY - {"grpc", "google.protobuf"}),
+        ("pathways_emulator.resource_manager", HEAVY - {"grpc", "google.protobuf"}),
+        ("pathways_slurm.supervise", HEAVY | {"asyncio", "rich"}),
+    ],
+)
+def test_what_starts_with_a_service_starts_fast(module: str, heavy: frozenset[str]) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-P", "-c"),
+            f"import json, sys, {module}\nprint(json.dumps(sorted(sys.modules)))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(json.loads(done.stdout))
+    assert module in loaded
+    assert loaded & heavy == set()

@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""What connect() decides and refuses before it needs JAX."""
+
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pathways_elastic import connect
+from pathways_elastic.connection import (
+    ConnectError,
+    NoServiceError,
+    VersionMismatchError,
+    cluster_env_path,
+    same_version,
+)
+from pathways_slurm import cluster_env
+from pathways_slurm.cluster_env import ClusterEnv
+
+# Nothing listens there.
+SERVICE = ClusterEnv(
+    run_id="r1",
+    name="one",
+    home=None,
+    proxy_address="127.47.255.1:9",
+    rm_address="127.47.255.1:10",
+    tpu_type="v6e",
+    slice_shape="2x2",
+    min_slices=1,
+    max_slices=2,
+)
+
+
+@pytest.fixture(autouse=True)
+def no_service_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PATHWAYS_CLUSTER_ENV", "PATHWAYS_HOME", "PATHWAYS_NAME"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_file_is_the_argument_else_the_variable_else_the_default_service() -> None:
+    home = Path.home() / "pathways"
+    assert cluster_env_path("/a/b", {"PATHWAYS_CLUSTER_ENV": "/c"}) == Path("/a/b")
+    assert cluster_env_path(None, {"PATHWAYS_CLUSTER_ENV": "/c"}) == Path("/c")
+    assert cluster_env_path("here", {}) == Path.cwd() / "here"
+    assert cluster_env_path("~/x", {}) == Path.home() / "x"
+    assert cluster_env_path(None, {}) == home / "cluster.env"
+    assert cluster_env_path(None, {"PATHWAYS_CLUSTER_ENV": ""}) == home / "cluster.env"
+    named = cluster_env_path(None, {"PATHWAYS_HOME": "/h", "PATHWAYS_NAME": "two"})
+    assert named == Path("/h/services/two/cluster.env")
+    with pytest.raises(ConnectError, match="PATHWAYS_NAME is 'A B'"):
+        cluster_env_path(None, {"PATHWAYS_NAME": "A B"})
+
+
+@pytest.mark.parametrize(
+    ("client", "service", "same"),
+    [
+        ("0.12.0", "0.12.0", True),
+        ("0.12.0.1", "0.12.0", True),
+        ("0.12.0", "0.12.1", False),
+        ("0.12.0", "0.1.20", False),
+        ("0.12.0.dev20260101", "0.12.0", True),
+    ],
+)
+def test_versions_are_the_same_in_their_first_three_numbers(
+    client: str, service: str, same: bool
+) -> None:
+    assert same_version(client, service) is same
+
+
+def test_every_fault_of_the_arguments_is_told_at_once() -> None:
+    with pytest.raises(ValueError, match=r"timeout_s must be > 0.*min_slices must be >= 1, got 0"):
+        connect(timeout_s=0, min_slices=0)
+
+
+def test_a_service_that_does_not_come_is_waited_for_aloud_and_then_an_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "cluster.env"
+    with (
+        caplog.at_level(logging.WARNING, "pathways_elastic"),
+        pytest.raises(NoServiceError, match=r"after 0\.3 s: .*cluster\.env is not there.*up'"),
+    ):
+        connect(path, timeout_s=0.3)
+    assert [record.message for record in caplog.records if str(path) in record.message]
+
+
+def test_a_proxy_that_does_not_answer_is_told_from_a_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.env"
+    cluster_env.write(path, SERVICE)
+    with pytest.raises(NoServiceError, match=r"its IFRT proxy 127\.47\.255\.1:9 does not answer"):
+        connect(path, timeout_s=0.3)
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "words"),
+    [
+        (b"export JAX_PLATFORMS=proxy\n", 0o600, "is missing. The file is not whole"),
+        (b"LD_PRELOAD=/evil.so\n", 0o600, "line 1: LD_PRELOAD has no place here"),
+        (b"\xff", 0o600, "not UTF-8 text"),
+        (b"", 0o666, "other users can write to it"),
+    ],
+)
+def test_a_broken_file_is_an_error_at_once_that_says_how_to_get_a_whole_one(
+    content: bytes, mode: int, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "cluster.env"
+    path.write_bytes(content)
+    path.chmod(mode)
+    with pytest.raises(ConnectError, match=f"{words}.*started again"):
+        connect(path)
+
+
+def test_a_file_that_is_a_directory_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConnectError, match="can't be read: Is a directory"):
+        connect(tmp_path)
+
+
+def test_both_versions_of_jax_are_named_when_they_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "cluster.env"
+    cluster_env.write(path, replace(SERVICE, jax_version="0.11.1"))
+    monkeypatch.setattr("pathways_slurm.probe.answering", set)
+    with pytest.raises(
+        VersionMismatchError, match=r"here and 0\.11\.1 in the service.*pip install jax==0\.11\.1"
+    ):
+        connect(path)
+
+
+def test_the_package_is_imported_without_jax_and_has_the_manager() -> None:
+    program = (
+        "import sys, pathways_elastic\n"
+        "assert not {'jax', 'numpy', 'orbax', 'pathwaysutils'} & sys.modules.keys()\n"
+        "from pathways_elastic import manager\n"
+        "assert manager.Manager\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
