@@ -205,6 +205,25 @@ class TestWaiting:
         assert "slices [0, 2] answer, and min_slices is 3" in waiting[0].reason
         assert toy.count_of(state) == 0
 
+    def test_it_is_told_how_far_waiting_has_come(
+        self, service: Service, make_manager: MakeManager, events: list[Event]
+    ) -> None:
+        manager = make_manager(min_slices=3)
+        snapshot_of(manager, 0)
+        error = lose(service, manager, 1, 2)
+        one_is_back = "slices [0, 1] answer of the 3 that are waited for; "
+
+        def come_back_one_by_one() -> None:
+            service.revive(1)
+            wait_until(lambda: any(e.reason.startswith(one_is_back) for e in events), one_is_back)
+            service.revive(2)
+
+        world = threading.Thread(target=come_back_one_by_one)
+        world.start()
+        down(manager, error)
+        world.join()
+        assert manager.good_slice_indices == {0, 1, 2}
+
     def test_no_slice_left_is_an_error_after_the_deadline(
         self, service: Service, make_manager: MakeManager
     ) -> None:
