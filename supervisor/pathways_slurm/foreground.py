@@ -26,11 +26,13 @@ class Ended(NamedTuple):
         signal: N, or None.
         asked: Somebody wanted it to end: a signal that asks for that came while it ran, or it ended
             by another one that was passed on. What ``prompts`` sends does not count.
+        received: The signals that came while it ran.
     """
 
     code: int
     signal: int | None
     asked: bool
+    received: frozenset[int] = frozenset()
 
 
 def run_in_foreground(
@@ -71,11 +73,14 @@ def run_in_foreground(
                     _send(child, info.si_signo)
             for number in prompts() if prompts is not None else ():
                 _send(child, number)
+        # A batch system signals all of a job at once; the command may have been the first to end.
+        while (info := signal.sigtimedwait(_PASSED_ON, 0)) is not None:
+            received.add(info.si_signo)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     by = -code if code < 0 else None
     asked = bool(received & _ASK_TO_END) or by in received
-    return Ended(code if by is None else 128 + by, by, asked)
+    return Ended(code if by is None else 128 + by, by, asked, frozenset(received))
 
 
 def _next_signal(timeout_s: float | None) -> signal.struct_siginfo | None:

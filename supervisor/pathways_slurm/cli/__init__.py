@@ -18,6 +18,7 @@ _COMMANDS = {
     "events": "Show what happened, with reasons; --follow goes on with what happens.",
     "logs": "Show what the service's processes have written.",
     "run": "Wait for the service, then run a command against it.",
+    "maxtext": "Wait for the service, then train with MaxText on its slices.",
     "maintenance": "Have slices give their nodes back for a while, after notice.",
     "topology": "Show what a slice shape means: hosts, bounds, environment.",
     "supervise": "Run the supervisor in the foreground (what up and the job scripts call).",

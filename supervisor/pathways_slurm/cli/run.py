@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pathways_slurm.cli.common import EXIT_FAILED, SECONDS, fail, service_paths
+from pathways_slurm.cli.common import EXIT_FAILED, EXIT_USAGE, SECONDS, fail, service_paths
 
 if TYPE_CHECKING:
+    from pathways_slurm.cluster_env import ClusterEnv
     from pathways_slurm.foreground import Ended
 
 EXIT_NOT_FOUND = 127
@@ -56,22 +57,25 @@ class _Signal(click.ParamType[signal.Signals]):
 
 _SIGNAL = _Signal()
 
-
-@click.command(
-    name="run",
-    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
-)
-@click.option(
+timeout_option = click.option(
     "--timeout",
     type=SECONDS,
     help="Seconds to wait for the service, each time.  [default: no limit]",
 )
-@click.option(
+cluster_env_option = click.option(
     "--cluster-env",
     type=click.Path(path_type=Path),
     envvar="PATHWAYS_CLUSTER_ENV",
     help="The discovery file.  [default: PATHWAYS_CLUSTER_ENV, else cluster.env of the service]",
 )
+
+
+@click.command(
+    name="run",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@timeout_option
+@cluster_env_option
 @click.option(
     "--restarts",
     type=click.IntRange(min=0),
@@ -85,12 +89,27 @@ _SIGNAL = _Signal()
     type=_SIGNAL,
     help="Send COMMAND this signal when a slice is about to go, and when the service ends.",
 )
+@click.option(
+    "--requeues",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="When the Slurm job that this is in has to end, have it run again, at most N times.",
+    metavar="N",
+)
+@click.option(
+    "--check-jax",
+    is_flag=True,
+    help="Do not start COMMAND unless the JAX that is installed here is the service's version.",
+)
 @click.argument("argv", metavar="-- COMMAND [ARG]...", nargs=-1, type=click.UNPROCESSED)
 def command(
     timeout: float | None,
     cluster_env: Path | None,
     restarts: int,
     notice_signal: signal.Signals | None,
+    requeues: int,
+    check_jax: bool,
     argv: tuple[str, ...],
 ) -> None:
     """Wait until the service can be used, then run COMMAND with its variables set.
@@ -108,6 +127,10 @@ def command(
     stands in notices.json beside cluster.env. COMMAND should handle the signal from its start on:
     most signals end a program that does not.
 
+    With --requeues, a job that is preempted, or that gets SIGUSR1 or SIGTERM while Slurm would have
+    it run on (sbatch --signal=B:USR1@120), is requeued when COMMAND has ended, unless Slurm has
+    done so; a cancelled job is not. N counts all requeues of the job.
+
     \b
     Examples:
       pathways-slurm run -- python train.py
@@ -118,12 +141,19 @@ def command(
     from pathways_slurm.restarts import describe, failures_at_once, pause_s, worth_restarting
 
     path = (cluster_env or service_paths().cluster_env).absolute()
+    came = _warnings() if requeues else set()
     failures = 0
     for restart in range(restarts + 1):
-        environ = _environ(path, _await(path, timeout), restart)
+        found = _await(path, timeout, came)
+        if found is None:
+            ended = _ended_by(came)
+            break
+        if check_jax:
+            _check_jax(found)
+        environ = _environ(path, found.variables(), restart)
         began = time.monotonic()
         ended = _run(argv, environ, path, notice_signal)
-        if not restarts or not worth_restarting(ended):
+        if came or not restarts or not worth_restarting(ended):
             break
         if restart == restarts:
             _say(f"{describe(ended)}; it was restarted {restarts} times, which is the limit")
@@ -133,7 +163,47 @@ def command(
         soon = f"; it failed at once, so this waits for {pause:g} s" if pause else ""
         _say(f"restart {restart + 1} of {restarts}: {describe(ended)}{soon}")
         time.sleep(pause)
+    if requeues:
+        from pathways_slurm.requeue import requeue_if_due
+
+        received = ended.received | came
+        requeue_if_due(os.environ, code=ended.code, received=received, budget=requeues, say=_say)
     sys.exit(ended.code)
+
+
+def _warnings() -> set[int]:
+    """Will hold what comes while no command runs: it ends the wait, and not this process."""
+    from pathways_slurm.requeue import WARNINGS
+
+    came: set[int] = set()
+    for number in WARNINGS:
+        signal.signal(number, lambda number, _: came.add(number))
+    return came
+
+
+def _ended_by(came: set[int]) -> "Ended":
+    from pathways_slurm.foreground import Ended
+
+    number = min(came)
+    return Ended(128 + number, number, asked=True, received=frozenset(came))
+
+
+def _check_jax(found: "ClusterEnv") -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
+    wanted = found.jax_version
+    try:
+        here = version("jaxlib")
+    except PackageNotFoundError:
+        here = None
+    if wanted is None or here == wanted:
+        return
+    has = "no JAX" if here is None else f"JAX {here}"
+    fail(
+        f"the service speaks JAX {wanted}, and {sys.prefix} has {has}; a client of another version "
+        f"fails in ways that do not say so. Use an environment made with --jax {wanted}",
+        EXIT_USAGE,
+    )
 
 
 def _say(words: str) -> None:
@@ -173,14 +243,17 @@ def _run(
         fail(f"{argv[0]}: {error.strerror}", EXIT_NOT_EXECUTABLE)
 
 
-def _await(path: Path, timeout: float | None) -> dict[str, str]:
-    """The variables of a cluster.env whose proxy answers; exits if that takes too long."""
+def _await(path: Path, timeout: float | None, came: set[int]) -> "ClusterEnv | None":
+    """A cluster.env whose proxy answers; exits if that takes too long.
+
+    None as soon as a signal has come.
+    """
     from pathways_slurm import cluster_env
     from pathways_slurm.probe import answering, parse_endpoint
 
     began = time.monotonic()
     said = began - _SAY_AGAIN_S
-    while True:
+    while not came:
         try:
             found = cluster_env.read(path)
         except FileNotFoundError:
@@ -191,7 +264,7 @@ def _await(path: Path, timeout: float | None) -> dict[str, str]:
             fail(f"{path} can't be read: {error.strerror}", EXIT_FAILED)
         else:
             if answering([parse_endpoint(found.proxy_address)]):
-                return found.variables()
+                return found
             why = f"{path} is there, but its IFRT proxy {found.proxy_address} does not answer"
         now = time.monotonic()
         if timeout is not None and now - began >= timeout:
@@ -202,3 +275,4 @@ def _await(path: Path, timeout: float | None) -> dict[str, str]:
             more = f". {_HINT}" if first else f" ({now - began:.0f} s)"
             click.echo(f"waiting for the service: {why}{more}", err=True)
         time.sleep(_LOOK_AGAIN_S)
+    return None

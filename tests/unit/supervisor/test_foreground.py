@@ -20,7 +20,7 @@ RUNNER = """
 import os, sys
 from pathways_slurm.foreground import run_in_foreground
 ended = run_in_foreground(sys.argv[1:], os.environ)
-print(*ended, flush=True)
+print(*ended[:3], flush=True)
 sys.exit(ended.code)
 """
 
