@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -212,7 +213,7 @@ class CpuExecutor:
         return [entry.result for entry in rest if not entry.devices.isdisjoint(devices)]
 
     def shape(self, value: XlaArray) -> Shape:
-        shape: Shape = value.shape
+        shape: Shape = value.aval.shape
         return shape
 
     def layout(self, value: XlaArray) -> str | None:
@@ -220,7 +221,7 @@ class CpuExecutor:
         # On a CPU nothing but the order of dimensions is a program's to choose: whether elements
         # of less than a byte are packed depends on the kind of memory.
         order = list(layout._xla_layout().minor_to_major())
-        return None if order == list(reversed(range(value.ndim))) else str(layout)
+        return None if order == list(reversed(range(len(self.shape(value))))) else str(layout)
 
     def relayout(self, value: XlaArray, spec: ArraySpec, layout: str) -> XlaArray:
         # Only a program's result can have a layout of its own.
@@ -235,7 +236,7 @@ class CpuExecutor:
 
     def same_memory(self, value: XlaArray) -> object:
         # Memory without a byte has an address too, and may share it with anything.
-        return value.unsafe_buffer_pointer() if value.size else id(value)
+        return value.unsafe_buffer_pointer() if prod(self.shape(value)) else id(value)
 
     def _duplicate(self, value: XlaArray) -> XlaArray:
         sharding = value._sharding

@@ -8,8 +8,6 @@ from math import prod
 from typing import Any
 
 import numpy as np
-from jax.interpreters import mlir
-from jaxlib.mlir import ir
 
 from pathways_emulator.descriptors import Proto, messages
 from pathways_emulator.proxy import xla
@@ -85,7 +83,7 @@ def compile_program(
     debug.xla_cpu_collective_call_terminate_timeout_seconds = _COLLECTIVE_TIMEOUT_S
     debug.xla_cpu_collective_timeout_seconds = _COLLECTIVE_TIMEOUT_S
 
-    with mlir.make_ir_context() as context:
+    with xla.ProgramContext() as context:
         module = xla.jax.mlir.deserialize_portable_artifact(program, context)
         name = module.operation.attributes["sym_name"].value
         main = next(op for op in module.body.operations if _symbol(op) == "main")
@@ -143,9 +141,9 @@ def compile_relayout(
         }}"""
     options = xla.jax.CompileOptions()
     options.device_assignment = xla.jax.DeviceAssignment.create(np.array([[device.id]]))
-    with mlir.make_ir_context() as context, ir.Location.unknown(context):
+    with xla.ProgramContext() as context, xla.ir.Location.unknown(context):
         return client.compile_and_load(
-            ir.Module.parse(text), xla.jax.DeviceList((device,)), options
+            xla.ir.Module.parse(text), xla.jax.DeviceList((device,)), options
         )
 
 
@@ -164,7 +162,7 @@ def _refuse_custom_calls(program: bytes) -> None:
     suspects = [name for name in _REFUSED_CUSTOM_CALLS if name.encode() in program]
     if not suspects:
         return
-    with mlir.make_ir_context() as context:
+    with xla.ProgramContext() as context:
         module = xla.jax.mlir.deserialize_portable_artifact(program, context)
         text = str(module)
     for name in suspects:
