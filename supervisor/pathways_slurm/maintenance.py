@@ -16,9 +16,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import structlog
-
 from pathways_slurm.files import make_private_dir, sync_dir, write_atomic
+from pathways_slurm.logs import get_logger
 
 _NAME = re.compile(r"slice-(0|[1-9][0-9]{0,5})\.json")
 _FIELDS = ("deadline", "reason", "requested")
@@ -104,7 +103,7 @@ def withdraw(directory: Path, index: int) -> bool:
 
 
 def _warn(message: str) -> None:
-    structlog.get_logger().warning(message)
+    get_logger(__name__).warning(message)
 
 
 def requests(directory: Path, warn: Callable[[str], None] = _warn) -> Mapping[int, Request]:

@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import structlog
-
 from pathways_slurm import maintenance, notices
 from pathways_slurm.component import ComponentProcess
 from pathways_slurm.decide import newest_tasks
 from pathways_slurm.decide_nodes import nodes_to_look_at
+from pathways_slurm.logs import get_logger
 from pathways_slurm.model import Component, ComponentView, Memory, Observation
 from pathways_slurm.paths import ServicePaths
 from pathways_slurm.probe import Endpoint, Prober, Proof
@@ -20,7 +19,7 @@ from pathways_slurm.runtime_files import Orders, Report, stamp
 from pathways_slurm.scheduler.base import Power, Scheduler, SchedulerUnavailable, Task
 from pathways_slurm.states import ServicePhase, TaskState
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import structlog
-
 from pathways_slurm.decide import decide
 from pathways_slurm.decide_stop import EXIT_FAILED, begin_stop
 from pathways_slurm.events import EventLog, Reason
 from pathways_slurm.execute import Executor
+from pathways_slurm.logs import get_logger
 from pathways_slurm.model import Memory, Observation, Rules
 from pathways_slurm.observe import Observer
 from pathways_slurm.plan import Action, Note, Plan, Submit
@@ -21,7 +20,7 @@ from pathways_slurm.scheduler.base import SchedulerError, SchedulerUnavailable
 from pathways_slurm.states import ServicePhase
 from pathways_slurm.wakeup import Wakeup
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 
 @dataclass

@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
-import structlog
-
 from pathways_slurm import cluster_env, launch, notices
 from pathways_slurm.component import ComponentProcess
 from pathways_slurm.config import Settings
@@ -17,6 +15,7 @@ from pathways_slurm.decide_stop import EXIT_STOPPED, begin_stop
 from pathways_slurm.events import EventLog, Reason
 from pathways_slurm.execute import Executor, Launch
 from pathways_slurm.faults import SettingsError
+from pathways_slurm.logs import get_logger
 from pathways_slurm.model import Component, Memory, Observation, Rules
 from pathways_slurm.node_memory import NodeRules
 from pathways_slurm.observe import Observer
@@ -33,7 +32,7 @@ from pathways_slurm.status import StatusFile, describe
 from pathways_slurm.store import AlreadyRunning, RunRecord, load_record, save_record, service_lock
 from pathways_slurm.wakeup import Wakeup
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # From SIGTERM to SIGKILL of RM and proxy, which keep nothing that they would have to save.
 _GRACE_S = 5.0

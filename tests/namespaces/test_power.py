@@ -27,12 +27,11 @@ WIDE_RULE = f"{SCONTROL} ^update nodename=[A-Za-z0-9_-]+ state=power_down(_force
 
 # Makes a scheduler, calls it as argv says, and prints what it returns, a JSON value a line.
 CALLER = """
-import json, sys
+import json, logging, sys
 from pathlib import Path
-import structlog
 from pathways_slurm.scheduler.slurm import SlurmScheduler
 from pathways_slurm.scheduler.slurm_options import SlurmOptions
-structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+logging.basicConfig(level=logging.INFO, format="%(message)s %(fields)s")
 scheduler = SlurmScheduler(Path(sys.argv[1]), SlurmOptions(partition="tpu"))
 for verb, *arguments in json.loads(sys.argv[2]):
     print(json.dumps(getattr(scheduler, verb)(*arguments)), flush=True)

@@ -25,10 +25,8 @@ def command() -> None:
     The run belongs to the process that calls this (a shell, a batch script, or "up"): the service
     ends when that process ends, and a supervisor that it starts again goes on with the same run.
     """
-    import structlog
-
     from pathways_slurm.faults import SettingsError
-    from pathways_slurm.logs import log_to
+    from pathways_slurm.logs import get_logger, log_to
     from pathways_slurm.processes import identify
     from pathways_slurm.scheduler.base import SchedulerError
     from pathways_slurm.store import AlreadyRunning, RecordError
@@ -49,5 +47,5 @@ def command() -> None:
     except (RecordError, SchedulerError) as error:
         fail(str(error), EXIT_FAILED)
     except Exception:
-        structlog.get_logger().exception("the supervisor has failed by an error of its own")
+        get_logger(__name__).exception("the supervisor has failed by an error of its own")
         fail(f"the supervisor has failed by an error of its own; see {log}", EXIT_BUG)

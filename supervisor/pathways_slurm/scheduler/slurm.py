@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import structlog
-
+from pathways_slurm.logs import get_logger
 from pathways_slurm.scheduler.base import (
     ArraySpec,
     Node,
@@ -50,7 +49,7 @@ from pathways_slurm.scheduler.slurm_submission import Submissions
 from pathways_slurm.scheduler.slurm_view import TaskView, never_ran
 from pathways_slurm.states import TaskState
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 DEFAULT_TIMEOUT_S = 15.0
 # After a submission without a clear answer: how long Slurm must have answered and shown no array.

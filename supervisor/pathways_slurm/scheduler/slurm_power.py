@@ -10,14 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 
-import structlog
-
+from pathways_slurm.logs import get_logger
 from pathways_slurm.scheduler.base import Power
 from pathways_slurm.scheduler.slurm_command import SlurmClient
 from pathways_slurm.scheduler.slurm_nodes import NodeDirectory
 from pathways_slurm.scheduler.slurm_parse import parse_setting
 
-_log = structlog.get_logger()
+_log = get_logger(__name__)
 
 # Takes no new job from then on, and waits for the end of what is left of the last one.
 ASAP = "power_down_asap"

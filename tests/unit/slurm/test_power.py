@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """slurm_power.py: which nodes are powered down, how, and by whose rights."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -142,13 +143,14 @@ class TestRights:
         assert case.asked("sudo")[-1].endswith("nodename=n0 state=power_down_force")
 
     def test_none_are_asked_for_once_and_said_once(
-        self, case: Case, capsys: pytest.CaptureFixture[str]
+        self, case: Case, caplog: pytest.LogCaptureFixture
     ) -> None:
+        caplog.set_level(logging.INFO)
         for _ in range(3):
             assert not case.power.down(["n0", "n1"], NOBODY)
         assert len(case.asked("scontrol update")) == 1
         assert len(case.asked("sudo -n -l")) == 1
-        assert capsys.readouterr().out.count("nodes are not powered down") == 1
+        assert caplog.messages.count("nodes are not powered down") == 1
 
     def test_without_sudo(self, tmp_path: Path) -> None:
         case = Case(tmp_path, sudo=False)
