@@ -3,7 +3,7 @@
 """One frozen look at the world. A part that can't be seen is marked so, never guessed."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,12 +14,15 @@ from pathways_slurm.decide_nodes import nodes_to_look_at
 from pathways_slurm.logs import get_logger
 from pathways_slurm.model import Component, ComponentView, Memory, Observation
 from pathways_slurm.paths import ServicePaths
-from pathways_slurm.probe import Endpoint, Prober, Proof
+from pathways_slurm.probe import Endpoint, Prober, Proof, answering
 from pathways_slurm.runtime_files import Orders, Report, stamp
 from pathways_slurm.scheduler.base import Power, Scheduler, SchedulerUnavailable, Task
 from pathways_slurm.states import ServicePhase, TaskState
 
 _log = get_logger(__name__)
+
+# For the answer of a component that has only just begun to listen, if at all.
+_GLANCE_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -52,6 +55,11 @@ class Observer:
         """Differs once there is something new to read; costs next to nothing."""
         paths = self.paths
         return tuple(map(stamp, (paths.report, paths.acknowledgements, paths.maintenance)))
+
+    def begun_to_answer(self, starting: Iterable[Component]) -> bool:
+        """Whether one of these components answers; costs the scheduler nothing."""
+        asked = [self.endpoints[component] for component in starting if component in self.endpoints]
+        return bool(answering(asked, _GLANCE_S)) if asked else False
 
     def look(self, memory: Memory, stop_reason: str) -> Observation:
         """Takes one snapshot. Never raises for what merely can't be reached."""

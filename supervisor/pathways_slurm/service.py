@@ -13,7 +13,7 @@ from pathways_slurm.decide_stop import EXIT_FAILED, begin_stop
 from pathways_slurm.events import EventLog, Reason
 from pathways_slurm.execute import Executor
 from pathways_slurm.logs import get_logger
-from pathways_slurm.model import Memory, Observation, Rules
+from pathways_slurm.model import Component, Memory, Observation, Rules
 from pathways_slurm.observe import Observer
 from pathways_slurm.plan import Action, Note, Plan, Submit
 from pathways_slurm.scheduler.base import SchedulerError, SchedulerUnavailable
@@ -64,10 +64,15 @@ class Service:
             # A stop that arrived during this round is looked at without any wait.
             asked = wakeup.stop_reason and self.memory.phase is not ServicePhase.STOPPING
             pause = 0.0 if asked else plan.look_again_s
-            wakeup.wait(pause, functools.partial(self._anything_new, stamps))
+            starting = [
+                component
+                for component, view in seen.components.items()
+                if view.alive and not self.memory.component(component).answered
+            ]
+            wakeup.wait(pause, functools.partial(self._anything_new, stamps, starting))
 
-    def _anything_new(self, stamps: tuple[object, ...]) -> bool:
-        return self.observer.stamps() != stamps
+    def _anything_new(self, stamps: tuple[object, ...], starting: list[Component]) -> bool:
+        return self.observer.stamps() != stamps or self.observer.begun_to_answer(starting)
 
     def _adopt(self, plan: Plan, seen: Observation) -> None:
         for subject, words in seen.faults.items():

@@ -15,7 +15,7 @@ _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 # Between two questions whether there is something new. Files on other machines' behalf: a shared
 # file system tells nobody of a change that another machine made.
-_ASK_AGAIN_S = 0.2
+_ASK_AGAIN_S = 0.1
 
 
 class Wakeup:

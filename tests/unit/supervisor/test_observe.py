@@ -193,3 +193,12 @@ def test_the_stamps_tell_of_each_change(paths: ServicePaths, prober: Prober) -> 
     assert len(set(stamps)) == len(stamps)
     Orders(shutdown="our own").write(paths.orders)
     assert observer.stamps() == stamps[-1]
+
+
+def test_a_component_that_begins_to_answer_is_seen_at_a_glance(
+    paths: ServicePaths, prober: Prober, speaking: tuple[str, int]
+) -> None:
+    observer = _observer(paths, prober, rm=speaking)
+    assert observer.begun_to_answer([Component.RM, Component.PROXY])
+    assert not observer.begun_to_answer([Component.PROXY])
+    assert not observer.begun_to_answer([])

@@ -5,7 +5,7 @@
 import errno
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -75,6 +75,7 @@ class _Observer(Observer):
     def __init__(self, stage: Stage) -> None:
         self.__dict__["look"] = stage.look
         self.__dict__["stamps"] = tuple
+        self.__dict__["begun_to_answer"] = bool
 
 
 class _Executor(Executor):
@@ -188,3 +189,26 @@ def test_the_next_look_comes_as_soon_as_there_is_something_to_see(tmp_path: Path
     with Wakeup() as wakeup:
         assert service.run(wakeup) == 0
     assert time.monotonic() - began < 30
+
+
+def test_the_next_look_comes_as_soon_as_what_starts_begins_to_answer(tmp_path: Path) -> None:
+    stage = Stage(looks=3, alive=set(Component))
+    service = _service(stage, tmp_path, _ignore)
+    service.rules = replace(RULES, tick_s=60.0)
+    asked: list[set[Component]] = []
+
+    def look(memory: Memory, stop_reason: str) -> Observation:
+        seen = stage.look(memory, stop_reason)
+        silent = replace(seen.components[Component.PROXY], answers=False)
+        return replace(seen, components={**seen.components, Component.PROXY: silent})
+
+    def begun(starting: Iterable[Component]) -> bool:
+        asked.append(set(starting))
+        return Component.PROXY in asked[-1]
+
+    service.observer.__dict__.update(look=look, begun_to_answer=begun)
+    began = time.monotonic()
+    with Wakeup() as wakeup:
+        assert service.run(wakeup) == 0
+    assert time.monotonic() - began < 30
+    assert asked[-1] == {Component.PROXY}, "it lives, and RM has answered"
