@@ -25,7 +25,15 @@ from pathways_emulator.admission import Admission, Objection, conflict
 from pathways_emulator.membership import Membership, SliceMember
 from pathways_emulator.registration import Registration, StopKind
 from pathways_emulator.slice_run import Host, Run
-from pathways_slurm.runtime_files import Notice, Orders, Report, SliceOrder, SliceReport
+from pathways_slurm.runtime_files import (
+    EndKind,
+    FirstEnd,
+    Notice,
+    Orders,
+    Report,
+    SliceOrder,
+    SliceReport,
+)
 
 # Ticks and heartbeats per heartbeat timeout. A worker must miss several beats before it is lost.
 TICKS_PER_TIMEOUT = 10
@@ -212,11 +220,11 @@ class Registry:
 
     def leave(self, connection: int, reason: str) -> Outcome:
         """A worker says that it ends."""
-        return self._lose(connection, f"left: {reason}")
+        return self._lose(connection, f"left: {reason}", EndKind.LEFT)
 
     def closed(self, connection: int) -> Outcome:
         """A worker's stream ended: its process is dead. Does nothing for one told to stop."""
-        return self._lose(connection, "ended: connection closed")
+        return self._lose(connection, "ended: connection closed", EndKind.BROKEN)
 
     def tick(self, now_s: float) -> Outcome:
         """Time passes; hosts that were silent for too long are lost.
@@ -236,7 +244,7 @@ class Registry:
         outcome = Outcome()
         for host in silent:
             cause = f"lost: silent for more than {self._timeout_s:g} s"
-            outcome += self._lose(host.connection, cause, stop_it=True)
+            outcome += self._lose(host.connection, cause, EndKind.SILENT)
         return outcome + Outcome((), self._settle())
 
     def announce_shutdown(self, reason: str) -> Outcome:
@@ -307,15 +315,16 @@ class Registry:
                 outcome += self.release(index, incarnation, order.reason)
         return outcome
 
-    def _lose(self, connection: int, cause: str, *, stop_it: bool = False) -> Outcome:
-        """A joined host is gone, and its incarnation with it."""
+    def _lose(self, connection: int, cause: str, kind: EndKind) -> Outcome:
+        """A joined host is gone, and its incarnation with it. A silent one is told to stop, too."""
         place = self._places.get(connection)
         if place is None:
             return Outcome()
         index, host_index = place
         run = self._runs[index]
         was_alive = run.alive
-        if not stop_it:
+        run.first_end = FirstEnd(host_index, kind)
+        if kind is not EndKind.SILENT:
             del run.joined[host_index]
             del self._places[connection]
         over = f"host {host_index} {cause}"

@@ -8,7 +8,7 @@ from pathways_emulator import membership
 from pathways_emulator.membership import SliceMember
 from pathways_emulator.registration import Registration
 from pathways_slurm import runtime_files
-from pathways_slurm.runtime_files import SliceReport
+from pathways_slurm.runtime_files import FirstEnd, SliceReport
 
 
 @dataclass(slots=True)
@@ -35,6 +35,7 @@ class Run:
         over: Why it is; "" while it is not.
         notice: The first one that a host gave; it stays when the run is over.
         released: It is over because nothing on it was needed any more.
+        first_end: The host that ended it, if one did.
     """
 
     slice_index: int
@@ -45,6 +46,7 @@ class Run:
     over: str = ""
     notice: runtime_files.Notice | None = None
     released: bool = False
+    first_end: FirstEnd | None = None
 
     @property
     def name(self) -> str:
@@ -101,6 +103,7 @@ class Run:
             reason=self.reason,
             notice=self.notice if self.known else None,
             released=self.released,
+            end=self.first_end,
         )
 
     @property

@@ -122,8 +122,8 @@ class _Worker:
                 try:
                     await self._listen(bound)
                 except OSError as error:
+                    # It breaks off rather than leaves: to leave is to end in order.
                     _log.error("%s: %s", self._name, addresses.explained(error, where))
-                    await self._join.leave("cannot listen", _LEAVE_TIMEOUT_S)
                     return ExitCode.CANNOT_LISTEN
                 _log.info("%s is ready on %s", self._name, where)
                 await asyncio.wait({membership, signalled}, return_when=asyncio.FIRST_COMPLETED)

@@ -8,6 +8,7 @@ by an administrator has not failed; and a slice that was cancelled is not starte
 
 from enum import StrEnum
 
+from pathways_slurm.runtime_files import EndKind, FirstEnd
 from pathways_slurm.scheduler.base import Task
 from pathways_slurm.states import TaskState
 
@@ -40,28 +41,36 @@ class OnBudget(StrEnum):
     WAIT = "wait"  # it is tried again once the budget's window allows
 
 
-USERS_HOLD = "JobHeldUser"
-"""Slurm's word for a task that its own user holds back."""
+HOLDS = {"JobHeldUser": "a user", "JobHeldAdmin": "an administrator"}
+"""Slurm's words for a task that somebody holds back, and who that is."""
+
+# Slurm's words for a task that was requeued to be held: by an order, or for its exit code where a
+# cluster has it so.
+_HELD_BY_ORDER = "job requeued in held state"
+_HELD_FOR_EXIT = "special exit"
 
 # Slurm's words, where its state alone does not tell.
 _NODE_WORDS = ("NodeDown", "SystemFailure")
 _LAUNCH_WORDS = ("JobLaunchFailure",)
-# The resource manager's word for a host that has sent nothing for a while.
-_SILENT = "silent"
 
 
-def cause_of(task: Task, runtime_words: str) -> Cause:
+def is_held_by_order(task: Task) -> bool:
+    """Somebody had it requeued and held at once (scontrol requeuehold): nothing has failed."""
+    return _HELD_BY_ORDER in task.reason
+
+
+def cause_of(task: Task, end: FirstEnd | None) -> Cause:
     """What the end of a task's run, or that it must be ended, is counted as.
 
     Args:
         task: One that has ended, is held, or runs and does not take part.
-        runtime_words: Why its run is over, as the resource manager says; "" if it does not.
+        end: The host that ended its run, as the resource manager says; None if it does not.
     """
     match task.state:
         case TaskState.RUNNING:
             return Cause.HANG
         case TaskState.HELD:
-            return Cause.LAUNCH
+            return Cause.CRASH if _HELD_FOR_EXIT in task.reason else Cause.LAUNCH
         case TaskState.NODE_FAIL:
             return Cause.NODE
         case TaskState.TIMEOUT:
@@ -70,8 +79,12 @@ def cause_of(task: Task, runtime_words: str) -> Cause:
         return Cause.NODE
     if any(word in task.reason for word in _LAUNCH_WORDS):
         return Cause.LAUNCH
-    # The hosts that end because another one hangs have not failed themselves.
-    if _SILENT in runtime_words:
-        return Cause.HANG
+    # Hosts that end because another one has ended, or hangs, have not failed themselves; the
+    # scheduler may know of no other.
+    match end:
+        case FirstEnd(kind=EndKind.SILENT):
+            return Cause.HANG
+        case FirstEnd(kind=EndKind.LEFT):
+            return Cause.EXIT
     clean = task.exit_code == 0 or task.state is TaskState.COMPLETED
     return Cause.EXIT if clean else Cause.CRASH

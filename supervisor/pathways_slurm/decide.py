@@ -15,12 +15,13 @@ from pathways_slurm.decide_maintenance import requests_in_force
 from pathways_slurm.decide_nodes import SliceEnds, decide_nodes
 from pathways_slurm.decide_notices import inform
 from pathways_slurm.decide_pace import look_again_s
-from pathways_slurm.decide_slice import SliceView, decide_slice
+from pathways_slurm.decide_slice import decide_slice
 from pathways_slurm.decide_stop import EXIT_FAILED, EXIT_STOPPED, begin_stop, decide_stop
 from pathways_slurm.events import Reason
 from pathways_slurm.model import Component, Memory, Observation, Rules, SliceMemory, Submission
 from pathways_slurm.plan import Action, Note, Plan, Publish, Release, Requeue, Submit, Withdraw
 from pathways_slurm.scheduler.base import Task
+from pathways_slurm.slice_view import SliceView
 from pathways_slurm.states import ServicePhase, SliceState
 
 

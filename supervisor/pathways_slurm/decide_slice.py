@@ -4,7 +4,8 @@
 
 from dataclasses import dataclass, replace
 
-from pathways_slurm.causes import USERS_HOLD, Cause, cause_of
+from pathways_slurm import slice_words
+from pathways_slurm.causes import HOLDS, Cause, cause_of, is_held_by_order
 from pathways_slurm.decide_departure import (
     departure_of,
     words_once_it_went,
@@ -12,43 +13,18 @@ from pathways_slurm.decide_departure import (
 )
 from pathways_slurm.decide_maintenance import give_back, remember_request, tell
 from pathways_slurm.decide_retry import Retry, Verdict, retry
-from pathways_slurm.maintenance import Request
-from pathways_slurm.model import Rules, SliceMemory
+from pathways_slurm.model import REPORT_S, Rules, SliceMemory
 from pathways_slurm.plan import Action, Cancel, Note, Release, Requeue
-from pathways_slurm.runtime_files import SliceReport
 from pathways_slurm.scheduler.base import BEGIN_TIME, Task
 from pathways_slurm.slice_notes import notes_of, notes_of_absence
+from pathways_slurm.slice_view import SliceView
 from pathways_slurm.states import SliceState, TaskState
 from pathways_slurm.streak import NOT_ONCE
 
 # A run that the resource manager says is over ends by itself, sooner than this, or hangs.
 _OVER_S = 5.0
-# The resource manager says of a run that has ended whether it was released; it may be a bit slower
-# than the scheduler.
-_REPORT_S = 2.0
 
 _DOWN_FOR_GOOD = (SliceState.FAILED, SliceState.CANCELLED)
-
-
-@dataclass(frozen=True, slots=True)
-class SliceView:
-    """What is seen of one slice.
-
-    Attributes:
-        task: Its newest task; None if the scheduler answered and does not list one.
-        silent: Its hosts that do not answer; None if it was not looked at.
-        report: What the resource manager says of it, if anything.
-        settled: Absence from that report means something.
-        acknowledged: Incarnations that programs no longer use.
-        maintenance: The request that its nodes be given back, if there is one.
-    """
-
-    task: Task | None
-    silent: tuple[int, ...] | None = None
-    report: SliceReport | None = None
-    settled: bool = False
-    acknowledged: frozenset[int] = frozenset()
-    maintenance: Request | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +61,8 @@ def decide_slice(
     known, orders = tell(rules, index, task, known, now)
     verdict = _judge(rules, index, view, task, known, now)
     after = _remember(memory, known, verdict, now)
-    notes = notes_of(index, memory, known, after, task, _cause(view, task) or after.reason, now)
+    cause = slice_words.cause_of_the_end(view, task) or after.reason
+    notes = notes_of(index, memory, known, after, task, cause, now)
     return SliceDecision(after, (*orders, *verdict.actions), notes)
 
 
@@ -107,19 +84,11 @@ def _learn(
 def _is_doubtful(view: SliceView, task: Task) -> bool:
     """Scheduler, hosts and resource manager do not agree on what becomes of it."""
     if task.state is TaskState.RUNNING:
-        return bool(view.silent) or _is_over(view, task)
+        return bool(view.silent) or view.is_over(task)
     report = view.report
     if report is None or report.incarnation != task.incarnation:
         return False
-    return task.state.ended and report.alive
-
-
-def _is_over(view: SliceView, task: Task) -> bool:
-    """By the word of the resource manager, of a run that was complete."""
-    report = view.report
-    if report is None or not view.settled or report.alive:
-        return False
-    return report.incarnation >= task.incarnation
+    return (task.state.ended or task.state is TaskState.COMPLETING) and report.alive
 
 
 def _judge(
@@ -128,16 +97,17 @@ def _judge(
     match task.state:
         case TaskState.PENDING if task.restarts and task.reason == BEGIN_TIME:
             # Slurm makes a requeued task wait, by default for two minutes; its owner may lift that.
-            words = "requeued; the time that it has to wait is being lifted"
+            words = slice_words.of_a_requeue(task, memory)
+            words += "; the time that it has to wait is being lifted"
             return Verdict(SliceState.PENDING, words, (Release(task.id, index),))
         case TaskState.PENDING | TaskState.CONFIGURING:
-            return Verdict(SliceState.PENDING, _words_while_pending(task, memory))
+            return Verdict(SliceState.PENDING, slice_words.while_pending(task, memory))
         case TaskState.HELD:
             return _judge_held(rules, index, task, memory, now)
         case TaskState.RUNNING:
             return _judge_running(rules, index, view, task, memory, now)
         case TaskState.COMPLETING:
-            words = _cause(view, task) or "its processes are ending"
+            words = slice_words.cause_of_the_end(view, task) or slice_words.while_it_ends(task)
             return Verdict(
                 SliceState.ENDING,
                 words_while_it_goes(memory.going, now) if memory.going else words,
@@ -155,27 +125,16 @@ def _judge(
             return _judge_ended(rules, index, view, task, memory, now)
 
 
-def _words_while_pending(task: Task, memory: SliceMemory) -> str:
-    configuring = task.state is TaskState.CONFIGURING
-    words = task.reason or ("its nodes are being started" if configuring else "waits for nodes")
-    if memory.maintenance is not None:
-        words += "; it is not to run, for maintenance is asked for"
-    gone = memory.departure
-    if gone is None or not gone.released:
-        return words
-    return f"{words_once_it_went(gone)}; {words}"
-
-
 def _judge_running(
     rules: Rules, index: int, view: SliceView, task: Task, memory: SliceMemory, now: float
 ) -> Verdict:
-    over = memory.was_ready == task.incarnation and _is_over(view, task)
+    over = memory.was_ready == task.incarnation and view.is_over(task)
     if over and memory.doubt.reached(min(_OVER_S, rules.heartbeat_timeout_s)):
         cause = view.report.reason if view.report else ""
-        cause = _words_of_silence(task, view.silent, memory) if view.silent else cause
+        cause = slice_words.of_silence(view, task, memory) if view.silent else cause
         return _start_over(rules, index, view, task, memory, now, cause)
     if view.silent and memory.doubt.reached(rules.heartbeat_timeout_s):
-        cause = _words_of_silence(task, view.silent, memory)
+        cause = slice_words.of_silence(view, task, memory)
         return _start_over(rules, index, view, task, memory, now, cause)
     if memory.going is not None:
         return Verdict(SliceState.ENDING, words_while_it_goes(memory.going, now))
@@ -186,43 +145,14 @@ def _judge_running(
     if view.silent == ():
         return Verdict(SliceState.READY, "every host answers")
     if memory.was_ready == task.incarnation:
-        return Verdict(SliceState.UNREACHABLE, _words_at_silence(task, view.silent))
+        return Verdict(SliceState.UNREACHABLE, slice_words.at_silence(view, task))
     return Verdict(SliceState.STARTING, "not every host answers on its port yet")
-
-
-def _hosts(task: Task, silent: tuple[int, ...]) -> str:
-    named = [f"{host} ({task.nodes[host].name})" for host in silent]
-    return f"host{'s' if len(named) > 1 else ''} {', '.join(named)}"
-
-
-def _words_at_silence(task: Task, silent: tuple[int, ...] | None) -> str:
-    if not silent:
-        return "its hosts could not be asked"
-    if len(silent) == 1:
-        return f"{_hosts(task, silent)} has stopped answering on its port"
-    return f"{_hosts(task, silent)} have stopped answering on their ports"
-
-
-def _words_of_silence(task: Task, silent: tuple[int, ...], memory: SliceMemory) -> str:
-    have = "has" if len(silent) == 1 else "have"
-    return f"{_hosts(task, silent)} {have} been silent for {memory.doubt.lasted_s:.0f} s"
-
-
-def _cause(view: SliceView, task: Task) -> str:
-    """Of a run's end, as far as it is known.
-
-    The scheduler knows which process ended first and how; that it ended because another host was
-    silent is what the resource manager knows.
-    """
-    if not task.reason or view.report is None or not _is_over(view, task):
-        return task.reason
-    return f"{task.reason} (resource manager: {view.report.reason})"
 
 
 def _judge_ended(
     rules: Rules, index: int, view: SliceView, task: Task, memory: SliceMemory, now: float
 ) -> Verdict:
-    if memory.going and memory.doubt.looks and memory.doubt.lasted_s < _REPORT_S:
+    if memory.going and memory.doubt.looks and memory.doubt.lasted_s < REPORT_S:
         return Verdict(SliceState.ENDING, "its processes have ended")
     if memory.maintenance is not None:
         words, actions = give_back(index, memory.maintenance)
@@ -231,7 +161,7 @@ def _judge_ended(
         # Ordered once it is over, and again as long as the order has not got through.
         words = "its maintenance is over; requeued"
         return Verdict(SliceState.PENDING, words, _rerun(index, task), ordered=task.incarnation)
-    cause = _cause(view, task) or task.state.value
+    cause = slice_words.cause_of_the_end(view, task) or task.state.value
     return _start_over(rules, index, view, task, memory, now, cause)
 
 
@@ -253,15 +183,14 @@ def _start_over(
     """Another run of the slice; one that still runs is ended first."""
     requeue = _rerun(index, task)
     if memory.going is not None:
-        words = f"{words_once_it_went(memory.going)}; requeued"
+        words = f"{slice_words.announced_end(task)}{words_once_it_went(memory.going)}; requeued"
         return Verdict(SliceState.PENDING, words, requeue)
     if task.preempted or task.state is TaskState.PREEMPTED:
         return Verdict(SliceState.PENDING, "preempted; requeued", requeue)
     if memory.ordered == task.incarnation:
         # Ordered and counted at an earlier look; the order may not have got through.
         return Verdict(SliceState.PENDING, f"{cause}; requeued", requeue)
-    runtime_words = view.report.reason if view.report and _is_over(view, task) else ""
-    counted_as = cause_of(task, runtime_words)
+    counted_as = cause_of(task, view.first_end(task))
     wanted = Retry(counted_as, cause, "requeued", requeue, task.incarnation)
     verdict = retry(rules, memory, wanted, now)
     if task.state.ended or verdict.ordered is not None:
@@ -276,14 +205,19 @@ def _judge_held(rules: Rules, index: int, task: Task, memory: SliceMemory, now: 
     if memory.maintenance is not None:
         words, actions = give_back(index, memory.maintenance)
         return Verdict(SliceState.MAINTENANCE, words, actions)
-    if task.reason == USERS_HOLD:
-        words = f"held by a user ({task.reason}): it waits for scontrol release {task.id}"
-        return Verdict(SliceState.PENDING, words)
+    if task.reason in HOLDS:
+        words = f"held by {HOLDS[task.reason]} ({task.reason}): it waits for "
+        return Verdict(SliceState.PENDING, f"{words}scontrol release {task.id}")
     release = (Release(task.id, index),)
+    # Slurm has counted a restart by the time it holds a task for what became of its last run.
+    over = task.incarnation - (task.restarts > 0)
+    if is_held_by_order(task):
+        words = "requeued to be held, by order (scontrol requeuehold); released"
+        return Verdict(SliceState.PENDING, words, release, ordered=over)
     cause = f"held by the scheduler: {task.reason or 'no reason given'}"
-    if memory.ordered == task.incarnation:
+    if memory.ordered == over:
         return Verdict(SliceState.PENDING, f"{cause}; released", release)
-    wanted = Retry(cause_of(task, ""), cause, "released", release, task.incarnation)
+    wanted = Retry(cause_of(task, None), cause, "released", release, over)
     return retry(rules, memory, wanted, now)
 
 

@@ -234,9 +234,15 @@ class SliceMemory:
         """Its present run was ready, and is not known to be over."""
         if not 0 < self.incarnation == self.was_ready:
             return False
-        return self.state in _MAYBE_UP or (self.state is SliceState.ENDING and bool(self.going))
+        if self.state is not SliceState.ENDING:
+            return self.state in _MAYBE_UP
+        unheard = self.doubt.looks > 0 and self.doubt.lasted_s < REPORT_S
+        return bool(self.going) or unheard
 
 
+# The resource manager says of a run that ends whether that was announced, and whether it was
+# released; it may be a bit slower than the scheduler.
+REPORT_S = 2.0
 # Not to answer is not to be lost: a host may be slow, or its end not be reported yet.
 _MAYBE_UP = (SliceState.READY, SliceState.UNREACHABLE, SliceState.UNKNOWN)
 

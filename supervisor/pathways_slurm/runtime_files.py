@@ -10,6 +10,7 @@ and one that hangs must not hold up the other. A runtime that knows neither file
 
 import json
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,6 +39,27 @@ class Notice:
     deadline: float
 
 
+class EndKind(StrEnum):
+    """How a host ended, as the resource manager saw it."""
+
+    BROKEN = "broken"  # its connection broke: the process has ended, or its machine has
+    LEFT = "left"  # it said that it ends, and did so in order, with exit code 0
+    SILENT = "silent"  # nothing was heard of it for the heartbeat timeout
+
+
+@dataclass(frozen=True, slots=True)
+class FirstEnd:
+    """The host that ended a run; what the others did after that is no fault of theirs.
+
+    Attributes:
+        host: Index of the host.
+        kind: How it ended.
+    """
+
+    host: int
+    kind: EndKind
+
+
 @dataclass(frozen=True, slots=True)
 class SliceReport:
     """One slice, as the resource manager sees it.
@@ -50,6 +72,7 @@ class SliceReport:
         notice: Given to this incarnation; stays after its end.
         released: It was told to end because nothing on it is needed any more: its data is saved, or
             its workload has left it. Such an end is no failure.
+        end: The host that ended the run; None while none has, also if the run is over otherwise.
     """
 
     index: int
@@ -58,6 +81,7 @@ class SliceReport:
     reason: str = ""
     notice: Notice | None = None
     released: bool = False
+    end: FirstEnd | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +179,8 @@ def stamp(path: Path) -> tuple[int, int, int] | None:
 
 def _slice_report(raw: dict[str, Any]) -> SliceReport:
     notice = raw["notice"]
+    # A resource manager may be older than its present supervisor, and not say this.
+    end = raw.get("end")
     return SliceReport(
         index=int(raw["index"]),
         incarnation=int(raw["incarnation"]),
@@ -162,6 +188,7 @@ def _slice_report(raw: dict[str, Any]) -> SliceReport:
         reason=str(raw["reason"]),
         notice=None if notice is None else Notice(str(notice["reason"]), float(notice["deadline"])),
         released=bool(raw["released"]),
+        end=None if end is None else FirstEnd(int(end["host"]), EndKind(end["kind"])),
     )
 
 

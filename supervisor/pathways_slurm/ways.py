@@ -7,7 +7,7 @@ Tests hold each line against what is really decided, and the document against th
 
 from dataclasses import dataclass
 
-from pathways_slurm.causes import USERS_HOLD, Cause
+from pathways_slurm.causes import Cause
 from pathways_slurm.states import SliceState
 
 _WITHIN = "yes, within its budget"
@@ -22,7 +22,7 @@ class Way:
         what: Happens to the slice.
         state: That ``status`` shows for it next.
         does: The supervisor, about it.
-        reason: That ``status`` shows; ``…`` stands for what differs.
+        reason: That ``status`` shows and events say; ``…`` stands for what differs, or nothing.
         back: Whether and how the slice comes back.
         cause: That the restart is counted as; None if it is not counted.
     """
@@ -37,10 +37,18 @@ class Way:
 
 WAYS = {
     "crash": Way(
-        "a host is killed, or exits with a code other than 0",
+        "a host crashes or is killed",
         SliceState.PENDING,
         "has its task requeued, and lifts the wait that this brings",
         "host … ended by signal …; requeued",
+        _WITHIN,
+        Cause.CRASH,
+    ),
+    "error": Way(
+        "a host exits with a code other than 0",
+        SliceState.PENDING,
+        "the same",
+        "host … exited with code …; requeued",
         _WITHIN,
         Cause.CRASH,
     ),
@@ -48,22 +56,22 @@ WAYS = {
         "a host exits with code 0",
         SliceState.PENDING,
         "the same",
-        "host … exited with code 0; requeued",
+        "host … exited with code 0…; requeued",
         _WITHIN,
         Cause.EXIT,
     ),
     "silence": Way(
-        "a host stops answering",
+        "a host stops answering: it hangs, or its node has no power or no network",
         SliceState.UNREACHABLE,
         "waits for PATHWAYS_HEARTBEAT_TIMEOUT_S",
-        "host … has stopped answering on its port",
+        "host … has stopped answering on its port…",
         "if it answers again, it was never gone",
     ),
     "hang": Way(
         "a host stays silent",
         SliceState.PENDING,
         "ends the run and has its task requeued",
-        "host … has been silent for … s; requeued",
+        "host … silent for … s…; requeued",
         _WITHIN,
         Cause.HANG,
     ),
@@ -75,23 +83,51 @@ WAYS = {
         _WITHIN,
         Cause.LAUNCH,
     ),
-    "users hold": Way(
-        "a user holds it (scontrol hold)",
+    "held": Way(
+        "it is requeued to be held (scontrol requeuehold)",
+        SliceState.PENDING,
+        "releases it; to keep it down is what scontrol hold, scancel and maintenance are for",
+        "requeued to be held, by order (scontrol requeuehold); released",
+        _FREE,
+    ),
+    "hold": Way(
+        "a user or an administrator holds it while it waits (scontrol hold)",
         SliceState.PENDING,
         "nothing: that is an order",
-        f"held by a user ({USERS_HOLD}): it waits for scontrol release …",
+        "held by … (JobHeld…): it waits for scontrol release …",
         "once it is released",
     ),
     "node": Way(
-        "a node fails, and Slurm does not requeue the task itself",
+        "a node of it fails (slurmd gone, down for Slurm), and Slurm requeues it",
+        SliceState.PENDING,
+        "lifts the wait that this brings",
+        "a node of it failed…; the time that it has to wait is being lifted",
+        _FREE,
+    ),
+    "node, no requeue": Way(
+        "a node of it fails, and Slurm does not requeue it",
         SliceState.PENDING,
         "has its task requeued",
         "NodeDown; requeued",
         _WITHIN,
         Cause.NODE,
     ),
+    "drain": Way(
+        "a node of it is drained",
+        SliceState.READY,
+        "nothing: it runs on; its next run waits for the node, or has others",
+        "every host answers",
+        "it has not gone",
+    ),
     "time limit": Way(
         "its time limit is reached",
+        SliceState.PENDING,
+        "has its task requeued",
+        "its time limit was reached, went after notice…; requeued",
+        _FREE,
+    ),
+    "time limit, no notice": Way(
+        "its time limit is reached, of a runtime that takes no notice",
         SliceState.PENDING,
         "has its task requeued",
         "TimeLimit; requeued",
@@ -107,18 +143,32 @@ WAYS = {
         Cause.MISSING,
     ),
     "requeue": Way(
-        "Slurm or an administrator requeues it: a node failed, scontrol requeue",
+        "an administrator requeues it (scontrol requeue)",
         SliceState.PENDING,
         "lifts the wait that this brings",
-        "requeued; the time that it has to wait is being lifted",
+        "requeued by order (scontrol requeue)…; the time that it has to wait is being lifted",
         _FREE,
     ),
+    "power down": Way(
+        "an administrator powers a node of it down (power_down_force)",
+        SliceState.PENDING,
+        "lifts the wait that this brings",
+        "…; the time that it has to wait is being lifted",
+        "yes, on other nodes or on these once they have booted; costs no budget",
+    ),
     "preemption": Way(
-        "it is preempted, and Slurm does not requeue it itself",
+        "it is preempted, at once",
+        SliceState.PENDING,
+        "lifts the wait that this brings",
+        "preempted…; the time that it has to wait is being lifted",
+        "yes, once nodes are free again; costs no budget",
+    ),
+    "preemption, grace": Way(
+        "it is preempted after a time of grace in which it ends; Slurm 22.05 does not requeue it",
         SliceState.PENDING,
         "has its task requeued",
-        "preempted; requeued",
-        _FREE,
+        "preempted…; requeued",
+        "yes, once nodes are free again; costs no budget",
     ),
     "notice": Way(
         "its hosts are given notice (SIGTERM)",

@@ -96,6 +96,8 @@ class Task:
         nodes: The slice's nodes in node order; empty while none are allocated.
         since: Unix time in seconds at which ``state`` began, as well as the scheduler knows.
         preempted: The last run ended by preemption, whatever ``state`` says.
+        ended_for: Why the scheduler itself ended the last run, or is ending this one, for people
+            ("its node failed"); "" if it did not, or that is not known.
         pids: Process of each host in node order, where the scheduler knows them because they run
             on this machine; otherwise empty.
     """
@@ -111,6 +113,7 @@ class Task:
     nodes: tuple[Node, ...] = ()
     since: float = 0.0
     preempted: bool = False
+    ended_for: str = ""
     pids: tuple[int, ...] = ()
 
 

@@ -195,8 +195,18 @@ def task_of(
     nodes: tuple[Node, ...],
     first_incarnation: int,
     end: HostEnd | None = None,
+    ended_for: str = "",
 ) -> Task:
-    """The task that a row tells of; ``end`` is how its last run did, where more is known of it."""
+    """The task that a row tells of.
+
+    Args:
+        row: Of squeue.
+        index: Of the slice.
+        nodes: Of the row.
+        first_incarnation: Of the array.
+        end: How the last run ended, where more is known of that than the row says.
+        ended_for: Why Slurm itself ended it, for people.
+    """
     code, number = parse_exit(row.exit_status) if row.state.ended else (None, None)
     if end is not None:
         code, number = end.code, end.signal
@@ -213,6 +223,7 @@ def task_of(
         nodes=() if pending else nodes,
         since=_since(row),
         preempted=_preempted(row),
+        ended_for=ended_for,
     )
 
 

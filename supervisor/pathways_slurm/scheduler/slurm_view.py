@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pathways_slurm.scheduler.base import Node, SchedulerUnavailable, Task
-from pathways_slurm.scheduler.slurm_ends import HostEnd, first_end
+from pathways_slurm.scheduler.slurm_ends import HostEnd, ended_for, first_end
 from pathways_slurm.scheduler.slurm_intents import Intent
 from pathways_slurm.scheduler.slurm_options import JOB_NAME_PREFIX, job_name
 from pathways_slurm.scheduler.slurm_parse import Row, parse_comment, task_of
@@ -38,6 +38,7 @@ class TaskView:
         self._submissions = submissions
         self._intents: dict[str, Intent] = {}
         self._ends: dict[tuple[str, float], HostEnd] = {}
+        self._ended_for: dict[str, tuple[int, str]] = {}
         self._waiting: dict[tuple[str, int], float] = {}
 
     def intent(self, array: str) -> Intent | None:
@@ -62,7 +63,8 @@ class TaskView:
             first = intent.first_incarnation
         elif said is not None:
             first = said[1]
-        return task_of(row, index, nodes, first, self._end(row, index, first, intent))
+        end = self._end(row, index, first, intent)
+        return task_of(row, index, nodes, first, end, self._why(row, index, first, intent))
 
     def absent(self, array: str, rows: Sequence[Row], now: float) -> list[Task]:
         """Tasks of an array that were cancelled before they first started.
@@ -131,10 +133,28 @@ class TaskView:
     def _end(self, row: Row, index: int, first: int, intent: Intent | None) -> HostEnd | None:
         key = (row.id, row.started)
         if row.state is TaskState.FAILED and intent is not None and key not in self._ends:
-            log = _tail(Path(intent.log_dir) / f"slice-{index}" / "batch.log")
+            log = _batch_log(intent, index)
             if (end := first_end(log, first + row.restarts)) is not None:
                 self._ends[key] = end
         return self._ends.get(key) if row.state is TaskState.FAILED else None
+
+    def _why(self, row: Row, index: int, first: int, intent: Intent | None) -> str:
+        """Why Slurm itself ended the last run, or is ending this one; "" if that is not known."""
+        waits = row.state in (TaskState.PENDING, TaskState.HELD)
+        run = first + row.restarts - waits
+        over = waits or row.state.ended or row.state is TaskState.COMPLETING
+        if intent is None or not over or run < first:
+            return ""
+        known, why = self._ended_for.get(row.id, (0, ""))
+        if known != run:
+            why = ended_for(_batch_log(intent, index), run)
+            if why:
+                self._ended_for[row.id] = run, why
+        return why
+
+
+def _batch_log(intent: Intent, index: int) -> str:
+    return _tail(Path(intent.log_dir) / f"slice-{index}" / "batch.log")
 
 
 def _tail(path: Path) -> str:

@@ -9,7 +9,7 @@ from pathways_emulator import membership
 from pathways_emulator.membership import SliceMember
 from pathways_emulator.registration import StopKind
 from pathways_emulator.registry import Outcome, Stop
-from pathways_slurm.runtime_files import Notice, Orders, SliceOrder, SliceReport
+from pathways_slurm.runtime_files import EndKind, FirstEnd, Notice, Orders, SliceOrder, SliceReport
 
 
 def test_a_notice_is_the_slices_and_leaves_it_alive() -> None:
@@ -69,7 +69,8 @@ def test_a_noticed_slice_that_dies_is_lost_and_its_report_keeps_the_notice() -> 
     reason = "host 0 ended: connection closed"
     assert world.member(0) == SliceMember(0, 1, False, reason)
     notice = Notice("host 0 got SIGTERM", NOW + 25.0)
-    assert world.report(0) == SliceReport(0, 1, False, reason, notice)
+    end = FirstEnd(0, EndKind.BROKEN)
+    assert world.report(0) == SliceReport(0, 1, False, reason, notice, end=end)
 
 
 def test_a_notice_before_all_hosts_came_back_is_told_once_they_have() -> None:

@@ -8,7 +8,7 @@ from tests.unit.emulator_control.world import NOW, TIMEOUT_S, World, stops
 from pathways_emulator.membership import SliceMember
 from pathways_emulator.registration import StopKind
 from pathways_emulator.registry import Outcome, Stop
-from pathways_slurm.runtime_files import SliceReport
+from pathways_slurm.runtime_files import EndKind, FirstEnd, SliceReport
 
 
 def test_nobody_has_registered_at_first() -> None:
@@ -219,6 +219,23 @@ def test_the_report_tells_what_the_snapshot_tells() -> None:
         SliceReport(0, 0, False, "1 of 2 hosts of incarnation 1 registered"),
         SliceReport(1, 0, False, "no worker has registered"),
     )
+
+
+@pytest.mark.parametrize("kind", EndKind)
+def test_the_report_names_the_host_that_ended_a_run_and_how(kind: EndKind) -> None:
+    world = World(hosts=2)
+    first, second = (world.joined(0, host) for host in range(2))
+    match kind:
+        case EndKind.BROKEN:
+            world.registry.closed(second)
+        case EndKind.LEFT:
+            world.registry.leave(second, "SIGINT")
+        case EndKind.SILENT:
+            world.ticks(2 * TIMEOUT_S, first)
+    world.registry.leave(first, "it follows")
+    assert world.report(0).end == FirstEnd(1, kind)
+    world.joined(0, 0, run=2)
+    assert world.report(0).end is None
 
 
 def test_events_of_unknown_connections_do_nothing() -> None:

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""slurm_ends.py: which host ended a slice, from what srun wrote (as seen on 22.05)."""
+"""slurm_ends.py: what ended a run, from what srun and slurmstepd wrote (as seen on 22.05)."""
 
 import pytest
 
-from pathways_slurm.scheduler.slurm_ends import HostEnd, first_end
+from pathways_slurm.scheduler.slurm_ends import HostEnd, ended_for, first_end
 
 RUN = "=== slice 1 incarnation {}: Slurm job 44 on tpu-3-0,tpu-3-1 2026-11-29T16:25:14+0000 ===\n"
 
@@ -54,6 +54,30 @@ def test_each_run_has_its_own() -> None:
     assert first_end(log, 5) == HostEnd(0, 3, None)
     assert first_end(log, 6) is None
     assert first_end(log, 7) is None
+
+
+CANCELLED = """\
+srun: error: Node failure on tpu-6-1
+slurmstepd-tpu-6-0: error: *** JOB 3 ON tpu-6-0 CANCELLED AT 2026-11-30T06:26:01 DUE TO {} ***
+slurmstepd-tpu-6-0: error: *** STEP 3.0 ON tpu-6-0 CANCELLED AT 2026-11-30T06:26:01 DUE TO {} ***
+"""
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        ("NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", "a node of it failed"),
+        ("JOB REQUEUE", "requeued by order (scontrol requeue)"),
+        ("PREEMPTION", "preempted"),
+        ("TIME LIMIT", "its time limit was reached"),
+        ("JOB NOT ENDING WITH SIGNALS", "ended by Slurm: job not ending with signals"),
+    ],
+)
+def test_why_slurm_ended_a_run(word: str, why: str) -> None:
+    log = RUN.format(4) + CANCELLED.format(word, word) + RUN.format(5) + KILLED
+    assert ended_for(log, 4) == why
+    assert ended_for(log, 5) == ""
+    assert ended_for(log, 6) == ""
 
 
 def test_in_words() -> None:

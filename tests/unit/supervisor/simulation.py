@@ -269,7 +269,7 @@ class Simulation:
         task = next(t for t in self.scheduler.tasks if t.id == action.task_id)
         free = task.preempted or task.notice or task.state in (TaskState.PENDING, TaskState.HELD)
         if not free and task.state is not TaskState.COMPLETING:
-            self.restarts.append((task.index, cause_of(task.seen(), ""), self.now))
+            self.restarts.append((task.index, cause_of(task.seen(), None), self.now))
 
     def pass_time(self, seconds: float) -> None:
         self.now += seconds

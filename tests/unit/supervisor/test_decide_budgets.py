@@ -21,9 +21,13 @@ from pathways_slurm.decide_stop import EXIT_FAILED
 from pathways_slurm.events import Reason
 from pathways_slurm.model import Observation, Rules
 from pathways_slurm.plan import Plan, Submit
-from pathways_slurm.runtime_files import SliceReport
+from pathways_slurm.runtime_files import EndKind, FirstEnd, SliceReport
 from pathways_slurm.scheduler.base import Task
 from pathways_slurm.states import ServicePhase, SliceState, TaskState
+
+
+def _held(reason: str) -> Task:
+    return replace(running(1, 2), state=TaskState.HELD, reason=reason)
 
 
 def _one_ended(view: Observation, task: Task) -> Observation:
@@ -36,31 +40,27 @@ def _fail(world: World, view: Observation, incarnation: int, after_s: float = 10
 
 
 @pytest.mark.parametrize(
-    ("end", "words", "cause"),
+    ("task", "end", "cause"),
     [
-        (ended(1, signal=9), "", Cause.CRASH),
-        (ended(1, exit_code=3), "", Cause.CRASH),
-        (ended(1, TaskState.COMPLETED, exit_code=0), "", Cause.EXIT),
-        (ended(1, exit_code=0), "", Cause.EXIT),
-        (running(1), "", Cause.HANG),
-        (ended(1, exit_code=4), "host 0 lost: silent for more than 10 s", Cause.HANG),
-        (ended(1, exit_code=4), "host 0 ended: connection closed", Cause.CRASH),
-        (replace(ended(1), reason="JobLaunchFailure"), "", Cause.LAUNCH),
-        (replace(ended(1), reason="NodeDown"), "", Cause.NODE),
-        (ended(1, TaskState.NODE_FAIL), "", Cause.NODE),
-        (ended(1, TaskState.TIMEOUT), "", Cause.TIME_LIMIT),
-        *(
-            (replace(running(1), state=TaskState.HELD, reason=reason), "", Cause.LAUNCH)
-            for reason in (
-                "launch failed requeued held",
-                "launch failure limit exceeded requeued held",
-                "JobHeldAdmin",
-            )
-        ),
+        (ended(1, signal=9), None, Cause.CRASH),
+        (ended(1, exit_code=3), None, Cause.CRASH),
+        (ended(1, TaskState.COMPLETED, exit_code=0), None, Cause.EXIT),
+        (ended(1, exit_code=0), None, Cause.EXIT),
+        (running(1), None, Cause.HANG),
+        (ended(1, exit_code=4), FirstEnd(0, EndKind.SILENT), Cause.HANG),
+        (ended(1, exit_code=4), FirstEnd(0, EndKind.LEFT), Cause.EXIT),
+        (ended(1, exit_code=4), FirstEnd(0, EndKind.BROKEN), Cause.CRASH),
+        (replace(ended(1), reason="JobLaunchFailure"), None, Cause.LAUNCH),
+        (replace(ended(1), reason="NodeDown"), FirstEnd(0, EndKind.SILENT), Cause.NODE),
+        (ended(1, TaskState.NODE_FAIL), None, Cause.NODE),
+        (ended(1, TaskState.TIMEOUT), None, Cause.TIME_LIMIT),
+        (_held("launch failed requeued held"), None, Cause.LAUNCH),
+        (_held("launch failure limit exceeded requeued held"), None, Cause.LAUNCH),
+        (_held("job requeued in special exit state"), None, Cause.CRASH),
     ],
 )
-def test_what_an_end_is_counted_as(end: Task, words: str, cause: Cause) -> None:
-    assert cause_of(end, words) is cause
+def test_what_an_end_is_counted_as(task: Task, end: FirstEnd | None, cause: Cause) -> None:
+    assert cause_of(task, end) is cause
 
 
 def test_each_cause_has_a_budget_of_its_own() -> None:
@@ -188,10 +188,26 @@ def test_a_users_hold_is_an_order() -> None:
 def test_a_run_that_is_over_by_the_word_of_silence_counts_as_a_hang() -> None:
     world = World()
     view = world.ready()
-    told = SliceReport(1, 1, alive=False, reason="host 0 lost: silent for more than 10 s")
+    silent = FirstEnd(0, EndKind.SILENT)
+    words = "host 0 lost: silent for more than 10 s"
+    told = SliceReport(1, 1, alive=False, reason=words, end=silent)
     followed = ended(1, exit_code=4)
     world.look(replace(_one_ended(view, followed), report=report(told)))
     assert list(world.memory.slice(1).spent) == [Cause.HANG]
+    assert world.memory.slice(1).reason == f"{words}; requeued"
+
+
+def test_the_crash_of_a_run_that_was_held_before_is_counted() -> None:
+    world = World()
+    view = world.ready()
+    world.look(_one_ended(view, _held("launch failed requeued held")))
+    world.look(replace(view, tasks=(running(0), running(1, 2), running(2))))
+    world.look(_one_ended(view, replace(ended(1, signal=9), incarnation=2, restarts=1)), 100.0)
+    spent = world.memory.slice(1).spent
+    assert {cause: len(times) for cause, times in spent.items()} == {
+        Cause.LAUNCH: 1,
+        Cause.CRASH: 1,
+    }
 
 
 def test_a_requeue_by_an_administrator_costs_nothing() -> None:

@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What supervisor and resource manager read is what the other wrote."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pathways_slurm.runtime_files import (
+    EndKind,
+    FirstEnd,
     Notice,
     Orders,
     Report,
@@ -24,6 +28,7 @@ REPORT = Report(
         SliceReport(
             1, 3, alive=False, reason="saved", notice=Notice("SIGTERM", 12.5), released=True
         ),
+        SliceReport(2, 1, alive=False, reason="silent", end=FirstEnd(1, EndKind.SILENT)),
     ),
 )
 ORDERS = Orders("down", (SliceOrder(1, 3, "acknowledged"),), (SliceOrder(2, 1, "cancelled"),))
@@ -32,6 +37,18 @@ ORDERS = Orders("down", (SliceOrder(1, 3, "acknowledged"),), (SliceOrder(2, 1, "
 def test_a_report_comes_back_as_it_was(tmp_path: Path) -> None:
     REPORT.write(tmp_path / "runtime.json")
     assert Report.read(tmp_path / "runtime.json") == REPORT
+
+
+def test_the_report_of_an_older_resource_manager_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "runtime.json"
+    REPORT.write(path)
+    raw = json.loads(path.read_text())
+    for entry in raw["slices"]:
+        del entry["end"]
+    path.write_text(json.dumps(raw))
+    read = Report.read(path)
+    assert read is not None
+    assert read.slices == tuple(replace(entry, end=None) for entry in REPORT.slices)
 
 
 def test_orders_come_back_as_they_were(tmp_path: Path) -> None:
