@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""The real MaxText, by the script that users run, on slices that go and jobs that are requeued."""
+
+import math
+import os
+import signal
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from tests.e2e.service import wait_until
+from tests.maxtext.workload import (
+    CHECKPOINTS,
+    ENDLESS,
+    MAXTEXT,
+    MODEL,
+    PERIOD,
+    Job,
+    Process,
+    Step,
+)
+from tests.slurm.service.service import SlurmService
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def _committed(directory: Path) -> list[int]:
+    """The steps of the checkpoints that are whole, by what MaxText itself goes by."""
+    found = directory.glob("checkpoints/*/commit_success*")
+    return sorted(int(path.parent.name) for path in found if path.parent.name.isdigit())
+
+
+def _expect_resumed(part: list[Step]) -> None:
+    """MaxText saves the state after a step whose number is a multiple of the period."""
+    first = part[0].number
+    assert first > PERIOD
+    assert first % PERIOD == 1
+
+
+def test_maxtext_trains_to_its_end(service: SlurmService) -> None:
+    training = Process(service, MAXTEXT, *MODEL, "steps=5", "enable_checkpointing=false")
+    assert training.ended() == 0, training.tail()
+    taken = training.steps
+    assert [(step.number, step.slices) for step in taken] == [(n, 2) for n in range(5)]
+    assert all(math.isfinite(step.loss) for step in taken)
+    assert taken[-1].loss < taken[0].loss
+    assert "elastic_min_slice_count=1 " in training.text
+
+
+def test_maxtext_goes_on_without_a_slice_and_takes_it_back(service: SlurmService) -> None:
+    training = Process(service, MAXTEXT, *MODEL, *CHECKPOINTS, ENDLESS, "run_name=elastic")
+    before = training.wait_for_step(PERIOD + 5, slices=2)
+
+    lost = service.status()["slices"][1]
+    (node,) = lost["nodes"]
+    # As long as its node is drained, it can't come back.
+    service.cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    os.kill(lost["hosts"][0]["pid"], signal.SIGKILL)
+    without = training.wait_for_step(0, slices=1, after=len(before))
+    service.cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
+    service.wait_for_slice(1, "READY", above=lost["incarnation"])
+    training.wait_for_step(0, slices=2, after=len(without))
+
+    training.process.send_signal(signal.SIGTERM)
+    assert training.ended() == 128 + signal.SIGTERM
+    parts = [(slices, list(of)) for slices, of in groupby(training.steps, lambda s: s.slices)]
+    assert [slices for slices, _ in parts] == [2, 1, 2]
+    assert parts[0][1][0].number == 0
+    for _, part in parts[1:]:
+        _expect_resumed(part)
+    assert all(math.isfinite(step.loss) for step in training.steps)
+
+
+def test_a_job_that_has_to_end_is_requeued_and_resumes(service: SlurmService) -> None:
+    job = Job(service, MAXTEXT, *MODEL, *CHECKPOINTS, ENDLESS)
+    job.wait_for_step(PERIOD + 5, slices=2)
+    directory = service.home / "maxtext" / f"maxtext-{job.id}"
+    wait_until(lambda: PERIOD in _committed(directory), 60, f"{_committed(directory)}")
+
+    # As Slurm does it with --signal=B:USR1@120 when the time is nearly up.
+    service.cluster.run("scancel", "--batch", "--signal=USR1", job.id)
+    job.wait_for(f"job {job.id} was told that it must end; requeued, 1 of 100")
+    before = job.steps
+    job.wait_for_state("RUNNING", restarts=1)
+    job.wait_for_step(0, slices=2, after=len(before))
+
+    service.cluster.run("scancel", job.id)
+    job.wait_for_state("CANCELLED", restarts=1)
+    wait_until(lambda: not _maxtexts(service), 60, "MaxText has ended with its job")
+    assert job.steps[0].number == 0
+    _expect_resumed(job.steps[len(before) :])
+
+
+def _maxtexts(service: SlurmService) -> list[str]:
+    return [argv for argv in service.processes().values() if "maxtext.trainers" in argv]
