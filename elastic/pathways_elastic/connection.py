@@ -55,6 +55,9 @@ def connect(
     *,
     timeout_s: float = 1800.0,
     min_slices: int | None = None,
+    autocheckpoint: bool | None = None,
+    exit_after_autocheckpoint: bool | None = None,
+    autocheckpoint_timeout_s: float | None = None,
 ) -> list["jax.Device"]:
     """Makes JAX, in this process, a client of the service; returns all devices of the service.
 
@@ -68,6 +71,10 @@ def connect(
             ``~/pathways/cluster.env`` by default.
         timeout_s: How long to wait for everything together.
         min_slices: How many slices must answer; what cluster.env says if None.
+        autocheckpoint: Whether Orbax saves the next step after SIGTERM or a notice, see
+            docs/autocheckpoint.md; what ``ENABLE_AUTOCHECKPOINT`` says if None, else not.
+        exit_after_autocheckpoint: Whether the program ends then; ``EXIT_AFTER_AUTOCHECKPOINT``.
+        autocheckpoint_timeout_s: What that may take; ``AUTOCHECKPOINT_TIMEOUT_S``, else 300.
 
     Raises:
         NoServiceError: There was no cluster.env, or no proxy that answers, in time.
@@ -75,13 +82,21 @@ def connect(
         OtherBackendError: JAX was initialized on another backend, or with another service.
         VersionMismatchError: JAX is of another version here than in the service.
         ConnectError: cluster.env is broken, or the proxy refuses the connection.
-        ValueError: An argument is out of its range; the message has all that are.
+        ValueError: An argument, or a variable, is out of its range; the message has all that are.
     """
+    from pathways_elastic import autocheckpoint as saving
+
     faults = []
     if not 0 < timeout_s < math.inf:
         faults.append(f"timeout_s must be > 0 and finite, got {timeout_s!r}")
     if min_slices is not None and min_slices < 1:
         faults.append(f"min_slices must be >= 1, got {min_slices!r}")
+    try:
+        options = saving.Options.of(
+            os.environ, autocheckpoint, exit_after_autocheckpoint, autocheckpoint_timeout_s
+        )
+    except ValueError as error:
+        faults.append(str(error))
     if faults:
         raise ValueError("; ".join(faults))
     waiting = _Waiting(timeout_s)
@@ -95,6 +110,10 @@ def connect(
     wanted = found.min_slices if min_slices is None else min_slices
     _await_slices(devices, wanted, waiting)
     _log.info("connected to service %s at %s", found.name, found.proxy_address)
+    if options.enabled:
+        saving.enable(options)
+    elif autocheckpoint is False:
+        saving.disable()
     return devices
 
 
