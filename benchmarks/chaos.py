@@ -13,6 +13,7 @@ left in the directory that is printed.
 import argparse
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -46,6 +47,8 @@ def parse(arguments: list[str]) -> argparse.Namespace:
 
 def main(arguments: list[str]) -> int:
     options = parse(arguments)
+    # As Ctrl-C: what was started has to be ended.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     directory = Path(tempfile.mkdtemp(prefix="chaos-"))
     print(f"seed {seed}; files in {directory}", flush=True)

@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A campaign: a service that trains, faults one after the other, and then calm.
 
-It ends with a report; what was violated is in it. Everything random follows from the seed.
+A fault does not wait for what came before it to be over: only for a victim. It ends with a report;
+what was violated is in it. Everything random follows from the seed.
 """
 
+import contextlib
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,9 +29,9 @@ from tests.chaos.stage import (
 )
 from tests.chaos.workload import Workload
 
-_START_S = 90.0
+_START_S = 180.0
 # In which everything must be well again once the faults have stopped.
-SETTLE_S = 120.0
+SETTLE_S = 180.0
 _TRAIN_S = 90.0
 _END_S = 90.0
 _UNDO_AGAIN_S = 2.0
@@ -68,6 +70,8 @@ class Report:
     starts: int = 0
     settled_s: float = 0.0
     ended_s: float = 0.0
+    spent: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    repairs: Counter[str] = field(default_factory=Counter)
 
     def lines(self) -> list[str]:
         """For people."""
@@ -76,6 +80,9 @@ class Report:
             f"({self.missed} found no victim); then ready after {self.settled_s:.1f} s and ended "
             f"after {self.ended_s:.1f} s; {self.steps} steps, training started {self.starts} times"
         ]
+        where = ", ".join(f"{seconds:.0f} s {what}" for what, seconds in self.spent.items())
+        found.append(f"  of that time: {where}")
+        found += [f"  {count} x {words}" for words, count in self.repairs.items()]
         width = max(map(len, self.faults), default=0)
         for name, count in sorted(self.faults.items()):
             times = self.recoveries[name]
@@ -110,7 +117,7 @@ class Campaign:
         say: Callable[[str], None],
     ) -> None:
         self.stage = stage
-        self.actors = Actors(stage.service.home)
+        self.actors = Actors(lambda: checker.latest)
         self.cause = checker.cause
         self.cancelled = checker.cancelled
         self._checker = checker
@@ -122,7 +129,9 @@ class Campaign:
         environ = {**stage.service.environ, ONLOOKER: "1"}
         self._workload = Workload(directory, environ, stage.become)
         self._began = time.monotonic()
+        self._repaired = self._began
         self._told = 0
+        self._report = Report(0)
 
     def run(
         self, seed: int, faults: int, out_of_time: Callable[[], bool] = lambda: False
@@ -131,22 +140,26 @@ class Campaign:
 
         ``out_of_time`` tells that no further fault is to be done.
         """
-        report = Report(seed)
+        report = self._report = Report(seed)
         weights = {name: fault.weight for name, fault in self._faults.items()}
         self._checker.start()
         try:
-            self._start()
+            with self._timed("its start"):
+                self._start()
             for entry in schedule(seed, faults, weights):
                 if out_of_time() or self._checker.violations:
                     break
-                self._pause(entry.delay_s, report)
-                self._inject(entry, report)
-            self._settle(report)
-            self._end(report)
+                with self._timed("pauses that the schedule asks for"):
+                    self._pause(entry.delay_s)
+                self._inject(entry)
+            self._settle()
+            self._end()
         except TimeoutError as error:
-            self._fail(report, f"{error}: {self._state()}")
+            self._fail(f"{error}: {self._state()}")
         finally:
             self._workload.close()
+            for words in self._workload.wrong:
+                self._fail(f"a program has computed what is wrong: {words}")
             report.violations += self._checker.violations
             report.seconds = time.monotonic() - self._began
             report.steps, report.starts = self._workload.step, self._workload.starts
@@ -186,13 +199,14 @@ class Campaign:
         self._spent[role].append(time.monotonic())
 
     def renew(self, end: Callable[[], None], *, withdrawn: bool = True) -> None:
-        self._undo_all()
-        end()
-        if not withdrawn:
-            self._checker.expect_power_cut()
-        self._await_nothing_left(withdrawn)
-        self._open.clear()
-        self._start()
+        with self._timed("services ended and started anew"):
+            self._undo_all()
+            end()
+            if not withdrawn:
+                self._checker.expect_power_cut()
+            self._await_nothing_left(withdrawn)
+            self._open.clear()
+            self._start()
 
     # ------------------------------------------------------------ phases
 
@@ -201,77 +215,63 @@ class Campaign:
         self.stage.start()
         wait_for(self.healthy, _START_S, "the service is ready", self._tend)
 
-    def _pause(self, seconds: float, report: Report) -> None:
+    def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            self._tend(report)
+            self._tend()
             time.sleep(0.1)
 
-    def _inject(self, entry: Entry, report: Report) -> None:
+    def _inject(self, entry: Entry) -> None:
         """Does the first fault of the entry's order that can be done; waits until one can be."""
-
-        def attempt() -> bool:
-            for name in entry.order:
-                fault = self._faults[name]
-                if not fault.possible(self):
-                    continue
-                try:
-                    hit = fault.do(self, entry.dice)
-                except Missed as missed:
-                    report.missed += 1
-                    self._say(f"fault {entry.number}: {name}: missed: {missed}")
-                    return True
-                self._note(entry, name, hit, report)
-                return True
-            return False
-
-        wait_for(attempt, SETTLE_S, "a fault is possible", lambda: self._tend(report))
-
-    def _note(self, entry: Entry, name: str, hit: Hit, report: Report) -> None:
-        now = time.monotonic()
-        report.faults[name] += 1
-        undo_at = now + hit.lasts_s
+        order = list(entry.order)
+        while True:
+            with self._timed("waiting for a victim"):
+                name = self._first_possible(order)
+            try:
+                with self._timed("faults themselves"):
+                    hit = self._faults[name].do(self, entry.dice)
+                break
+            except Missed as missed:
+                order.remove(name)
+                self._report.missed += 1
+                self._say(f"fault {entry.number}: {name}: missed: {missed}")
+        self._report.faults[name] += 1
+        undo_at = time.monotonic() + hit.lasts_s
         self._open.append(_Open(name, hit, undo_at, undo_at, undone=hit.undo is None))
         self._say(f"fault {entry.number}: {name}: {hit.words}")
 
-    def _settle(self, report: Report) -> None:
+    def _first_possible(self, order: Sequence[str]) -> str:
+        def first() -> str:
+            return next((name for name in order if self._faults[name].possible(self)), "")
+
+        return wait_for(first, SETTLE_S, "a fault is possible", self._tend)
+
+    def _settle(self) -> None:
         """The calm: what was done is undone, everything gets well, and training goes on."""
-        began = time.monotonic()
         step = self._workload.step
-
-        repaired = 0.0
-
-        def meanwhile() -> None:
-            nonlocal repaired
-            self._tend(report)
-            if time.monotonic() - repaired > _REPAIR_EVERY_S:
-                repaired = time.monotonic()
-                if words := self.stage.repair():
-                    self._say(words)
-
         try:
             self._undo_all()
             began = time.monotonic()
-            wait_for(self.healthy, SETTLE_S, "every slice is ready again", meanwhile)
-            report.settled_s = time.monotonic() - began
+            wait_for(self.healthy, SETTLE_S, "every slice is ready again", self._tend)
+            self._report.settled_s = time.monotonic() - began
             wait_for(
                 lambda: self._workload.step > step,
                 _TRAIN_S,
                 f"training goes on after step {step}; see {self._workload.log}",
-                meanwhile,
+                self._tend,
             )
         except TimeoutError as error:
-            self._fail(report, f"{error}: {self._state()}")
+            self._fail(f"{error}: {self._state()}")
 
-    def _end(self, report: Report) -> None:
+    def _end(self) -> None:
         self._workload.close()
         began = time.monotonic()
         self.stage.stop()
         try:
             self._await_nothing_left()
         except TimeoutError as error:
-            self._fail(report, str(error))
-        report.ended_s = time.monotonic() - began
+            self._fail(str(error))
+        self._report.ended_s = time.monotonic() - began
 
     def _await_nothing_left(self, withdrawn: bool = True) -> None:
         # The checker has its own bound for each part; this one only ends the waiting.
@@ -290,7 +290,7 @@ class Campaign:
 
     # ------------------------------------------------------------ meanwhile
 
-    def _tend(self, report: Report | None = None) -> None:
+    def _tend(self) -> None:
         """Undoes what is due, notes what has recovered, keeps the training running."""
         now = time.monotonic()
         for one in self._open:
@@ -298,13 +298,28 @@ class Campaign:
                 self._undo(one)
         for one in [one for one in self._open if one.undone and one.hit.recovered()]:
             self._open.remove(one)
-            if report is not None:
-                report.recoveries[one.name].append(time.monotonic() - one.counts_from)
+            self._report.recoveries[one.name].append(time.monotonic() - one.counts_from)
+        # Not while the scheduler gives no answer.
+        if now - self._repaired > _REPAIR_EVERY_S and self._checker.latest.tasks is not None:
+            self._repaired = now
+            if words := self.stage.repair():
+                self._report.repairs[words] += 1
+                self._say(words)
         self._workload.tend()
         found = self._checker.violations
         for violation in found[self._told :]:
             self._say(str(violation))
         self._told = len(found)
+
+    @contextlib.contextmanager
+    def _timed(self, what: str) -> Iterator[None]:
+        """For the report: where the time has gone. What is timed within is not counted twice."""
+        began, within = time.monotonic(), sum(self._report.spent.values())
+        try:
+            yield
+        finally:
+            elsewhere = sum(self._report.spent.values()) - within
+            self._report.spent[what] += time.monotonic() - began - elsewhere
 
     def _undo(self, one: _Open) -> None:
         assert one.hit.undo is not None
@@ -326,9 +341,9 @@ class Campaign:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"can't be undone: {[one.hit.words for one in todo]}")
 
-    def _fail(self, report: Report, words: str) -> None:
+    def _fail(self, words: str) -> None:
         violation = Violation(LIVENESS, time.time(), words)
-        report.violations.append(violation)
+        self._report.violations.append(violation)
         self._say(str(violation))
 
     def _state(self) -> str:

@@ -382,6 +382,8 @@ def process_faults() -> list[Fault]:
         LoseSlice("kill a worker", 3.0, signal.SIGKILL),
         LoseSlice("kill all workers of a slice", 1.0, signal.SIGKILL, hosts=99),
         LoseSlice("end a worker by SIGTERM", 1.0, signal.SIGTERM),
+        # At once, and with exit code 0.
+        LoseSlice("end a worker by SIGINT", 1.0, signal.SIGINT),
         StopWorker(),
         KillComponent("supervisor", 1.5),
         KillComponent("rm", 1.5),

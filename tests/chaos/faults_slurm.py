@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from slurm.devcluster.cluster import DevCluster
 from tests.chaos.faults import Fault, Hit, Missed, World, renewed, victims
 from tests.chaos.sightings import Worker
-from tests.chaos.stage import SlurmStage, send
+from tests.chaos.stage import DRAINED, SlurmStage, send
 
 # A slurmctld that is killed within seconds of an sbatch may lose the job, and use its id again.
 _SETTLED_S = 10.0
@@ -281,7 +281,7 @@ class Drain(_SlurmFault):
         nodes = nodes_of(world, index)
         node = nodes[int(dice.random() * len(nodes))]
         workers = world.actors.workers(index)
-        self.state.scontrol("update", f"nodename={node}", "state=drain", "reason=chaos")
+        self.state.scontrol("update", f"nodename={node}", "state=drain", f"reason={DRAINED}")
         self.state.nodes.add(node)
         world.cause(index)
         world.spend(f"slice {index}")

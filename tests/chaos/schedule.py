@@ -10,7 +10,7 @@ from dataclasses import dataclass
 # Some faults come on the heels of others.
 _BURST = 0.2
 _BURST_S = (0.0, 0.5)
-_DELAY_S = (1.0, 9.0)
+_DELAY_S = (0.5, 5.5)
 
 
 @dataclass(frozen=True)

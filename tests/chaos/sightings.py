@@ -173,6 +173,9 @@ def processes(marker: str, exempt: str) -> list[Process]:
         # Ended meanwhile, or another user's.
         with contextlib.suppress(OSError, ValueError, IndexError):
             argv = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if not argv:
+                # The kernel's own, or ended.
+                continue
             environ = Path(f"/proc/{pid}/environ").read_bytes()
             if marker.encode() not in argv and marker.encode() not in environ:
                 continue
@@ -182,9 +185,13 @@ def processes(marker: str, exempt: str) -> list[Process]:
     return found
 
 
-def start_of(pid: int) -> int:
-    """When the process started, in clock ticks from boot. Raises OSError."""
-    return int(_stat(pid)[19])
+def lives(process: Process) -> bool:
+    """Whether the process is still there, and its pid not another's by now."""
+    try:
+        stat = _stat(process.pid)
+    except OSError:
+        return False
+    return int(stat[19]) == process.start and stat[0] not in "ZX"
 
 
 def _stat(pid: int) -> list[str]:
@@ -208,10 +215,11 @@ def _process(pid: int, argv: bytes, environ: bytes) -> Process:
 
 def workers(among: list[Process]) -> list[Worker]:
     """The workers among these processes."""
-    return list(_workers(among))
+    connections = Connections()
+    return list(_workers(among, connections))
 
 
-def _workers(among: list[Process]) -> Iterator[Worker]:
+def _workers(among: list[Process], connections: "Connections") -> Iterator[Worker]:
     for process in among:
         rm = process.flag("resource_manager_address")
         own = process.environ
@@ -225,32 +233,53 @@ def _workers(among: list[Process]) -> Iterator[Worker]:
             host=int(own.get("PATHWAYS_HOST_INDEX", -1)),
             incarnation=int(own["PATHWAYS_INCARNATION"]),
             stopped=process.state in "Tt",
-            connected=is_connected(process.pid, (host, int(port))),
+            connected=connections.has(process.pid, (host, int(port))),
         )
 
 
-def is_connected(pid: int, to: Endpoint) -> bool:
-    """Whether a process holds an ESTABLISHED connection to an IPv4 endpoint."""
-    try:
-        packed = socket.inet_aton(to[0])
-    except OSError:
+class Connections:
+    """The ESTABLISHED connections of the machine's processes at one moment.
+
+    The kernel takes milliseconds for such a table, so each network namespace's is read once.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[str, str], dict[str, list[str]]] = {}
+
+    def has(self, pid: int, to: Endpoint) -> bool:
+        """Whether a process holds one to an IPv4 endpoint."""
+        try:
+            packed = socket.inet_aton(to[0])
+        except OSError:
+            return False
+        address = f"{struct.unpack('<I', packed)[0]:08X}:{to[1]:04X}"
+        with contextlib.suppress(OSError):
+            return self._holds(pid, "tcp", address) or self._holds(
+                pid, "tcp6", f"0000000000000000FFFF0000{address}"
+            )
         return False
-    address = f"{struct.unpack('<I', packed)[0]:08X}"
-    remotes = {f"{address}:{to[1]:04X}", f"0000000000000000FFFF0000{address}:{to[1]:04X}"}
-    inodes = set()
-    with contextlib.suppress(OSError):
-        # The process's own: it may live in a network namespace.
-        for name in ("tcp", "tcp6"):
+
+    def _holds(self, pid: int, name: str, remote: str) -> bool:
+        sockets = self._table(pid, name).get(remote)
+        if not sockets:
+            return False
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(descriptor.readlink()) in sockets:
+                    return True
+        return False
+
+    def _table(self, pid: int, name: str) -> dict[str, list[str]]:
+        """Remote address → the sockets connected to it, in the process's network namespace."""
+        key = str(Path(f"/proc/{pid}/ns/net").readlink()), name
+        if key not in self._tables:
+            table: dict[str, list[str]] = {}
             for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
                 words = line.split()
-                if words[3] == _ESTABLISHED and words[2] in remotes:
-                    inodes.add(f"socket:[{words[9]}]")
-        if inodes:
-            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-                with contextlib.suppress(OSError):
-                    if str(descriptor.readlink()) in inodes:
-                        return True
-    return False
+                if words[3] == _ESTABLISHED:
+                    table.setdefault(words[2], []).append(f"socket:[{words[9]}]")
+            self._tables[key] = table
+        return self._tables[key]
 
 
 def runners(among: list[Process]) -> list[Task]:

@@ -4,6 +4,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import time
@@ -15,7 +16,7 @@ from slurm.devcluster.cluster import DevCluster, as_user
 from tests.chaos import sightings
 from tests.chaos.checker import Subject
 from tests.chaos.judging import Bounds
-from tests.chaos.sightings import Process, Worker
+from tests.chaos.sightings import Process, Sighting, Worker
 from tests.e2e.service import ServiceUnderTest, output_of
 from tests.slurm.service.service import START, SlurmService
 
@@ -24,11 +25,16 @@ from pathways_slurm.events import Reason
 ONLOOKER = "CHAOS_ONLOOKER"
 """In the environment of what names the service's home and is no part of it."""
 
+DRAINED = "chaos"
+"""Why a node is drained by a fault: who drains it, resumes it."""
+
 LEASE_S = 15.0
 BUDGET = (8, 60.0)
 SLICE_BUDGET = (12, 60.0)
 
 _END_S = 90.0
+
+_AILMENTS = "NodeHost:64|,StateLong:32|,GresUsed:64|,Reason:99|"
 
 # Short windows: what has been restarted often waits long, and chaos has no time for that.
 _SETTINGS = {
@@ -62,20 +68,34 @@ class Stage(Protocol):
         """Tells it to end, in order; returns at once."""
 
     def repair(self) -> str:
-        """What an administrator does in the calm, in words; "" if there is nothing to do."""
+        """What an administrator does now and then, in words; "" if there is nothing to do."""
 
     def close(self) -> None:
         """Ends all that is left, whatever state it is in."""
 
 
 class Actors:
-    """The service's processes, as an administrator finds them."""
+    """The service's processes, as an administrator finds them.
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    Args:
+        look: A sighting of them that is not old: those that have ended since are left out.
+    """
+
+    def __init__(self, look: Callable[[], Sighting]) -> None:
+        self._look = look
+
+    @classmethod
+    def at(cls, home: Path) -> "Actors":
+        """Those of the service with that PATHWAYS_HOME, looked for anew each time."""
+
+        def look() -> Sighting:
+            found = sightings.processes(str(home), ONLOOKER)
+            return Sighting(time.time(), tuple(found), tuple(sightings.workers(found)))
+
+        return cls(look)
 
     def all(self) -> list[Process]:
-        return sightings.processes(str(self._home), ONLOOKER)
+        return [process for process in self._look().processes if sightings.lives(process)]
 
     def named(self, role: str) -> list[Process]:
         """By role, see :func:`sightings.role_of`; the oldest first."""
@@ -84,7 +104,7 @@ class Actors:
 
     def workers(self, index: int | None = None) -> list[Worker]:
         """Of the newest incarnation of each slice, or of one."""
-        found = sightings.workers(self.all())
+        found = [one for one in self._look().workers if sightings.lives(one.process)]
         newest: dict[int, int] = {}
         for worker in found:
             newest[worker.slice] = max(worker.incarnation, newest.get(worker.slice, 0))
@@ -102,7 +122,7 @@ def send(number: signal.Signals, *to: Process) -> None:
             descriptor = os.pidfd_open(process.pid)
             try:
                 # Looked at after opening: from here on the descriptor can't mean another one.
-                if sightings.start_of(process.pid) == process.start:
+                if sightings.lives(process):
                     signal.pidfd_send_signal(descriptor, number)
             finally:
                 os.close(descriptor)
@@ -162,6 +182,7 @@ class SlurmStage:
         self.slices = cluster.options.slices
         self.cluster = cluster
         self.user = user
+        self._taken: set[str] = set()
         self.become: list[str] = [] if user is None else [str(word) for word in as_user(user)]
         self.service = SlurmService(
             home,
@@ -200,25 +221,50 @@ class SlurmStage:
         self.cluster.run("scancel", self.job, check=False)
 
     def repair(self) -> str:
-        """Resumes drained nodes: Slurm drains them by itself, and waits for a human.
+        """Makes good what Slurm does by itself and then waits for a human with.
 
-        A slurmctld that was killed while a job started finds it twice ("Duplicate jobid").
+        It drains nodes: a slurmctld that was killed while a job started finds it twice ("Duplicate
+        jobid"). And it loses count: "gres/tpu: job 2 dealloc of node tpu-0-0 bad node_offset 0"
+        means that the node is idle and its TPUs stay taken, until slurmctld is started again.
         """
-        drained = [node for node, state in self.cluster.node_states().items() if "drain" in state]
-        if not drained:
-            return ""
-        nodes = ",".join(drained)
-        self.cluster.run("scontrol", "update", f"nodename={nodes}", "state=resume", check=False)
-        return f"drained nodes resumed: {nodes}"
+        told = self.cluster.run("sinfo", "-h", "-N", "-O", _AILMENTS, check=False).stdout
+        drained, taken = ailing(told)
+        # What is seen once may just be on its way.
+        miscounted, self._taken = taken & self._taken, taken
+        if drained:
+            nodes = ",".join(sorted(drained))
+            self.cluster.run("scontrol", "update", f"nodename={nodes}", "state=resume", check=False)
+            return f"drained nodes resumed: {nodes}"
+        if miscounted:
+            self._taken = set()
+            self.cluster.stop_slurmctld()
+            self.cluster.start_slurmctld()
+            return f"slurmctld started again: TPUs of idle nodes taken: {sorted(miscounted)}"
+        return ""
 
     def close(self) -> None:
         resume(self.service.home)
         self.service.close()
 
 
+def ailing(sinfo: str) -> tuple[set[str], set[str]]:
+    """Nodes that Slurm has drained, and idle ones whose TPUs it takes for used; by sinfo's answer.
+
+    Pure. Its columns are those of ``_AILMENTS``; GresUsed is "tpu:v6e:4" or "tpu:v6e:4(IDX:0-3)".
+    """
+    drained, taken = set(), set()
+    for line in sinfo.splitlines():
+        node, state, used, why = (column.strip() for column in line.split("|")[:4])
+        if "drain" in state and why != DRAINED:
+            drained.add(node)
+        if state == "idle" and any(int(count) for count in re.findall(r":(\d+)(?=\(|$)", used)):
+            taken.add(node)
+    return drained, taken
+
+
 def resume(home: Path) -> None:
     """Continues whatever of the service is stopped, so that it can end."""
-    send(signal.SIGCONT, *(one for one in Actors(home).all() if one.state in "Tt"))
+    send(signal.SIGCONT, *(one for one in Actors.at(home).all() if one.state in "Tt"))
 
 
 def wait_for[T](

@@ -44,7 +44,7 @@ class Scene(AbstractContextManager["Scene"]):
             settings["PYTHONPATH"] = str(mutant.build(directory / "mutant"))
         self.stage = LocalStage(directory / "home", _SLICES, **settings)
         self.home = self.stage.service.home
-        self.actors = Actors(self.home)
+        self.actors = Actors.at(self.home)
         self.checker = Checker(subject_of(self.stage, _BOUNDS))
 
     def __enter__(self) -> "Scene":
