@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.rule import Rule
 
-from suites import declaration, install, needs, ordinary, process, report, selection
+from suites import declaration, install, needs, ordinary, process, report, selection, setup
 from suites.outcome import Counts, Ended, ExitCode, Result, State, exit_code, judge, minutes
 
 _ROOT = Path(__file__).resolve().parents[3]
@@ -118,6 +118,12 @@ def _run(
                     Result(suite, State.FAILED, required, counts=counts, notes=(str(error),))
                 )
                 continue
+            except setup.SetupError as error:
+                counts = Counts(failed=1 if required else 0)
+                results.append(
+                    Result(suite, State.COULD_NOT, required, counts=counts, notes=(str(error),))
+                )
+                continue
             results.append(judge(suite, ended, required=required, narrowed=chosen.narrowed))
     return results
 
@@ -142,6 +148,8 @@ def _run_one(selected: selection.Selected, options: Sequence[str], left_s: float
         # Before the suite's time starts: the first set-up takes a minute.
         uid = ordinary.prepare(_ROOT)
         command = ordinary.command(_ROOT, ["-P", "-m", "pytest", *options, *selected.paths])
+    # Before it too: it fetches what the tests use.
+    left_s -= setup.run(suite, _ROOT, as_user=uid is not None, limit_s=left_s)
     limit_s = min(left_s, suite.budget_s * (1 if selected.required else _HANG_FACTOR))
     return process.run(command, cwd=_ROOT, limit_s=limit_s, uid=uid)
 

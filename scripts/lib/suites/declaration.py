@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_KEYS = frozenset({"about", "tests", "program", "minutes", "needs", "ordinary_user"})
+_KEYS = frozenset({"about", "tests", "program", "minutes", "needs", "ordinary_user", "setup"})
 
 
 # Beside the suites' tables.
@@ -25,7 +25,8 @@ class Suite:
 
     ``tests`` is the directory of its pytest tests; ``program``, the Python file that runs a suite
     which is not pytest's; ``budget_s``, the seconds it may take; ``needs``, what it needs of the
-    machine, as named in needs.py; ``ordinary_user``, that root runs it as another user.
+    machine, as named in needs.py; ``ordinary_user``, that root runs it as another user; ``setup``,
+    the command that makes what its tests use, run by the same user before its time starts.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Suite:
     program: Path | None = None
     needs: tuple[str, ...] = ()
     ordinary_user: bool = False
+    setup: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,12 @@ def _suite(name: str, table: Any, root: Path, known_needs: Collection[str]) -> S
             f"suite {name}: ordinary_user must be true or false, and goes with tests only, "
             f"got {ordinary_user!r}"
         )
+    setup = table.get("setup", [])
+    if not isinstance(setup, list) or not all(isinstance(word, str) for word in setup):
+        raise DeclarationError(
+            f"suite {name}: setup must be a list of words, the first a program of the checkout, "
+            f"got {setup!r}"
+        )
     return Suite(
         name=name,
         about=str(table.get("about", "")),
@@ -101,4 +109,5 @@ def _suite(name: str, table: Any, root: Path, known_needs: Collection[str]) -> S
         program=None if program is None else root / program,
         needs=tuple(needs),
         ordinary_user=ordinary_user,
+        setup=tuple(setup),
     )

@@ -32,13 +32,14 @@ def prepare(root: Path) -> int:
 
 
 def command(root: Path, arguments: Sequence[str]) -> list[str]:
-    """The command that runs the user's Python with these arguments.
+    """The command that runs the user's Python with these arguments."""
+    return program(root, [".venv/bin/python", *arguments])
 
-    Paths below ``root`` among them become relative: the user's copy is the working directory.
+
+def program(root: Path, words: Sequence[str]) -> list[str]:
+    """The command that runs a program of the checkout as the user.
+
+    Paths below ``root`` among the words become relative: the user's copy is the working directory.
     """
     prefix = f"{root}/"
-    return [
-        str(root / _SCRIPT),
-        ".venv/bin/python",
-        *(argument.removeprefix(prefix) for argument in arguments),
-    ]
+    return [str(root / _SCRIPT), *(word.removeprefix(prefix) for word in words)]

@@ -98,6 +98,13 @@ class TestDeclaration:
             with pytest.raises(DeclarationError, match="ordinary_user must be true or false"):
                 self.load(tmp_path, f"[a]\nminutes = 1\n{wrong}\n")
 
+    def test_a_setup_is_a_list_of_words(self, tmp_path: Path) -> None:
+        (suite,) = self.load(tmp_path, '[a]\ntests = "t"\nminutes = 1\nsetup = ["a", "--b"]\n')
+        assert suite.setup == ("a", "--b")
+        for wrong in ('"a --b"', "[1]"):
+            with pytest.raises(DeclarationError, match="setup must be a list of words"):
+                self.load(tmp_path, f'[a]\ntests = "t"\nminutes = 1\nsetup = {wrong}\n')
+
     def test_the_suites_of_this_project_leave_three_minutes_of_an_hour_to_set_up(self) -> None:
         declared = load(ROOT / "tests/suites.toml", ROOT, NEEDS)
         assert declared.together_s is not None

@@ -168,6 +168,32 @@ def test_what_cannot_run_fails_only_if_it_is_required(checkout: Checkout) -> Non
         assert output.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
 
 
+def test_a_suite_is_set_up_before_it_runs(checkout: Checkout) -> None:
+    declared = '[good]\ntests = "tests/good"\nminutes = 1\nsetup = ["./make.sh", "a thing"]\n'
+    checkout.write("tests/suites.toml", declared)
+    checkout.write("make.sh", '#!/bin/sh\necho "$1" >made\n')
+    (checkout.root / "make.sh").chmod(0o755)
+    test = "def test_good():\n    assert open('made').read() == 'a thing\\n'\n"
+    checkout.write("tests/good/test_good.py", test)
+    code, output = checkout.run()
+    assert code == 0, output
+
+
+@pytest.mark.parametrize(("options", "code"), [((), 1), (("--require", "good"), 3)])
+def test_a_suite_that_is_not_set_up_fails_only_if_it_is_required(
+    checkout: Checkout, options: tuple[str, ...], code: int
+) -> None:
+    declared = '[good]\ntests = "tests/good"\nminutes = 1\nsetup = ["make.sh"]\n'
+    checkout.write("tests/suites.toml", declared)
+    checkout.write("make.sh", "#!/bin/sh\nexit 4\n")
+    (checkout.root / "make.sh").chmod(0o755)
+    ended, output = checkout.run(*options)
+    assert ended == code, output
+    # The table breaks lines.
+    assert "make.sh ended with exit code 4" in " ".join(re.sub("[│┃]", " ", output).split())
+    assert "could not run" in output
+
+
 def test_an_unknown_suite_is_an_error_with_the_known_ones(checkout: Checkout) -> None:
     code, output = checkout.run("--require", "moon")
     assert code == 2
