@@ -112,11 +112,13 @@ def variables_of(env_file: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def serve(directory: Path, slices: int = 3, shape: str = "2x2") -> Iterator[Service]:
+def serve(
+    directory: Path, slices: int = 3, shape: str = "2x2", network: str = NETWORK
+) -> Iterator[Service]:
     """Starts a service and ends it; what it says is in ``directory/serve.log``."""
     env_file, log = directory / "runtime.env", directory / "serve.log"
     command = [
-        *(sys.executable, "-m", "pathways_emulator.cli", "serve", "--network", NETWORK),
+        *(sys.executable, "-m", "pathways_emulator.cli", "serve", "--network", network),
         *("--slices", str(slices), "--slice-shape", shape, "--env-file", str(env_file)),
     ]
     with log.open("w") as output:

@@ -106,7 +106,7 @@ def connect(
     _initialize_jax(found)
     os.environ.update(found.variables())
     os.environ[CLUSTER_ENV_VARIABLE] = str(path)
-    devices = _devices(found)
+    devices = devices_of(found)
     wanted = found.min_slices if min_slices is None else min_slices
     _await_slices(devices, wanted, waiting)
     _log.info("connected to service %s at %s", found.name, found.proxy_address)
@@ -258,14 +258,20 @@ def _check_connected(target: str, found: "ClusterEnv") -> None:
         )
 
 
-def _devices(found: "ClusterEnv") -> list["jax.Device"]:
+def devices_of(found: "ClusterEnv") -> list["jax.Device"]:
+    """What JAX, which is set to use the service, finds there.
+
+    Raises:
+        ConnectError: It finds nothing.
+    """
     import jax
 
     try:
         return jax.devices()
     except RuntimeError as error:
         if "known backends" in str(error):
-            # pathwaysutils.initialize() does its work but once, and only if JAX is to use a proxy.
+            # JAX before 0.12 knows of proxies by pathwaysutils only, which looks once whether it is
+            # to use one.
             raise ConnectError(
                 "pathwaysutils.initialize() was called before JAX was to use the service, and so "
                 "did nothing: leave that call out, connect() makes it"

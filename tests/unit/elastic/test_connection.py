@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from pathways_elastic.connection import (
     NoServiceError,
     VersionMismatchError,
     cluster_env_path,
+    devices_of,
     same_version,
 )
 from pathways_slurm import cluster_env
@@ -129,6 +131,27 @@ def test_both_versions_of_jax_are_named_when_they_differ(
         VersionMismatchError, match=r"here and 0\.11\.1 in the service.*pip install jax==0\.11\.1"
     ):
         connect(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            "Backend 'proxy' is not in the list of known backends",
+            r"pathwaysutils\.initialize\(\) was called before .* leave that call out",
+        ),
+        ("UNAVAILABLE: no route", r"can't use the IFRT proxy at 127\.47\..*no route.*proxy\.log"),
+    ],
+)
+def test_what_jax_refuses_is_told_with_what_to_do(
+    error: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise RuntimeError(error)
+
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(devices=refuse))
+    with pytest.raises(ConnectError, match=words):
+        devices_of(SERVICE)
 
 
 def test_the_package_is_imported_without_jax_and_has_the_manager() -> None:

@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""A training program as a user has it: connect(), then Orbax as anywhere.
+
+    python tests/autocheckpoint/program.py DIRECTORY [--steps N] [--interval N] [--chain] …
+
+Each line it prints is an event, flushed. What it computes shows which step a checkpoint is of.
+"""
+
+import argparse
+import signal
+import time
+from pathlib import Path
+from types import FrameType
+
+import pathways_elastic
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--steps", type=int, default=100_000)
+    parser.add_argument("--interval", type=int, default=100_000, help="steps between saves")
+    parser.add_argument("--pace", type=float, default=0.05, help="seconds of a step")
+    parser.add_argument("--first", type=float, default=0.0, help="seconds of the first step")
+    parser.add_argument("--state-mb", type=int, default=1)
+    parser.add_argument("--block-commit", type=Path, help="commits wait until this file is there")
+    parser.add_argument("--chain", action="store_true", help="has a SIGTERM handler of its own")
+    parser.add_argument("--policy", action="store_true", help="has a save policy of its own")
+    return parser.parse_args()
+
+
+def say(words: str) -> None:
+    print(words, flush=True)
+
+
+def own_handler(_number: int, _frame: FrameType | None) -> None:
+    say("own handler")
+
+
+def block_commits(until: Path) -> None:
+    """As a storage that hangs: checkpoints are written, and not committed."""
+    from orbax.checkpoint._src.path import atomicity
+
+    finalize = atomicity.AtomicRenameTemporaryPath.finalize
+
+    async def blocked(self: object, *args: object, **kwargs: object) -> None:
+        say("committing")
+        while not until.exists():
+            time.sleep(0.02)
+        await finalize(self, *args, **kwargs)
+
+    atomicity.AtomicRenameTemporaryPath.finalize = blocked
+
+
+def main() -> None:
+    options = parse()
+    if options.chain:
+        signal.signal(signal.SIGTERM, own_handler)
+    devices = pathways_elastic.connect()
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import orbax.checkpoint as ocp
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    if options.block_commit:
+        block_commits(options.block_commit)
+    sharding = NamedSharding(Mesh(np.array(devices), ("all",)), PartitionSpec("all"))
+    size = options.state_mb * 2**18 // len(devices) * len(devices)
+    state = {"x": jax.device_put(jnp.zeros(size, jnp.float32), sharding)}
+    update = jax.jit(lambda s: {"x": s["x"] + 1}, donate_argnums=0)
+    policy = None
+    if options.policy:
+        policy = ocp.checkpoint_managers.FixedIntervalPolicy(options.interval)
+    manager_options = ocp.CheckpointManagerOptions(
+        save_interval_steps=options.interval, save_decision_policy=policy
+    )
+    with ocp.CheckpointManager(options.directory, options=manager_options) as manager:
+        first = 1
+        if (latest := manager.latest_step()) is not None:
+            target = jax.tree.map(
+                lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state
+            )
+            state = manager.restore(latest, args=ocp.args.StandardRestore(target))
+            first = latest + 1
+            say(f"restored {latest} {float(state['x'][0]):.0f}")
+        say("ready")
+        time.sleep(options.first)
+        for step in range(first, first + options.steps):
+            state = update(state)
+            jax.block_until_ready(state)
+            say(f"step {step}")
+            if manager.save(step, args=ocp.args.StandardSave(state)):
+                say(f"saved {step}")
+            time.sleep(options.pace)
+    say("done")
+
+
+if __name__ == "__main__":
+    main()
