@@ -138,9 +138,9 @@ def recoveries(target: Slice, kills: int, timeout_s: float) -> list[Times]:
 
 
 class Bench:
-    """One cluster and the settings of the service on it."""
+    """One cluster and the settings of the service on it; ``settings`` go before the usual ones."""
 
-    def __init__(self, cluster: DevCluster, directory: Path) -> None:
+    def __init__(self, cluster: DevCluster, directory: Path, **settings: str) -> None:
         self.cluster = cluster
         self.directory = directory
         self.environ = cluster.env | {
@@ -153,15 +153,16 @@ class Bench:
             "PATHWAYS_SLURM_PARTITION": "tpu",
             # A node whose workers are killed again and again would be made anew.
             "PATHWAYS_POWER_DOWN": "never",
+            **settings,
         }
-        settings, faults = read_settings(self.environ)
-        if faults or settings is None:
+        self.settings: Settings
+        self.settings, faults = read_settings(self.environ)
+        if faults:
             raise SystemExit(f"settings: {faults}")
-        self.settings: Settings = settings
         # Slice 0 is whatever nodes its task gets; of a cluster of one slice there are no others.
         addresses = [node.address for node in cluster.nodes if node.slice_index is not None]
         logs = directory / "home" / "logs" / "slice-0"
-        self.slice = Slice(addresses, settings.worker_port, logs)
+        self.slice = Slice(addresses, self.settings.worker_port, logs)
         self.cpu_address = next(n.address for n in cluster.nodes if n.slice_index is None)
 
     def submit_alone(self, first_incarnation: int, script: Path) -> str:

@@ -1,7 +1,12 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Measures how long `pathways-slurm --help` takes. Usage: python benchmarks/startup.py [RUNS]"""
+"""Measures how long things take to start.
 
+Usage: python benchmarks/startup.py [RUNS=10]                    `pathways-slurm --help`
+       python benchmarks/startup.py --containers [--rounds N=3]  services, in containers and not
+"""
+
+import argparse
 import statistics
 import subprocess
 import sys
@@ -22,9 +27,24 @@ def measure(command: list[str], runs: int) -> list[float]:
     return seconds[1:]
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
+    """Runs what is asked for; returns 1 if it cannot be measured."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("runs", type=int, nargs="?", default=DEFAULT_RUNS, metavar="RUNS")
+    parser.add_argument("--containers", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    if options.containers:
+        from container_start import compare
+
+        return compare(options.rounds)
+    return measure_help(options.runs)
+
+
+def measure_help(runs: int) -> int:
     """Prints one line; returns 1 if the command cannot be run."""
-    runs = int(arguments[0]) if arguments else DEFAULT_RUNS
     command = [str(Path(sys.prefix) / "bin" / "pathways-slurm"), "--help"]
     try:
         seconds = measure(command, runs)
@@ -39,4 +59,4 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -32,7 +32,7 @@ def image_file(directory: Path, jax_version: str) -> Path:
     Raises:
         OSError: A file of this installation can't be read.
     """
-    return directory / f"{_PREFIX}{jax_version}-{_fingerprint()}.sqsh"
+    return directory / f"{_PREFIX}{jax_version}-{_fingerprint(jax_version)}.sqsh"
 
 
 def is_own(image: Path) -> bool:
@@ -45,9 +45,11 @@ def making_command(directory: Path) -> str:
     return shlex.join([sys.executable, str(MAKER), str(directory)])
 
 
-def _fingerprint() -> str:
+def _fingerprint(jax_version: str) -> str:
     digest = hashlib.sha256()
-    files = [ROOT / "requirements.lock", MAKER]
+    # Of the developers' environment, and of those that scripts/setup_env.sh makes.
+    locks = [ROOT / "requirements.lock", ROOT / "scripts" / "locks" / f"jax-{jax_version}.lock"]
+    files = [MAKER, *(lock for lock in locks if lock.is_file())]
     for source in SOURCES:
         files += sorted((ROOT / source).rglob("*.py"))
     for file in files:

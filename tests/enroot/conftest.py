@@ -1,6 +1,7 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,15 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built = scratch / "busybox.sqsh"
     images.build(built, scratch / "root")
     return built
+
+
+@pytest.fixture(scope="session")
+def emulator_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The emulator's image, alone in its directory."""
+    built = images.make_emulator(tmp_path_factory.mktemp("emulator"))
+    yield built
+    # A fifth of a gigabyte, which pytest would keep for a while.
+    built.unlink()
 
 
 @pytest.fixture

@@ -1,14 +1,18 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""A container image of 1 MB: busybox, and nothing else."""
+"""Container images: one of 1 MB, busybox and nothing else; and the emulator's own."""
 
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 # The directories of the image alone: a login shell must set this, whatever it inherits.
 IMAGE_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+_MAKER = Path(__file__).resolve().parents[2] / "enroot" / "emulator_image.py"
 
 
 def build(image: Path, scratch: Path) -> None:
@@ -32,6 +36,17 @@ def build(image: Path, scratch: Path) -> None:
         (scratch / folder).mkdir(parents=True)
     (scratch / "etc/profile").write_text(f"export PATH={IMAGE_PATH}\n")
     squash(scratch, image)
+
+
+def make_emulator(directory: Path) -> Path:
+    """The emulator's own image in a directory."""
+    done = subprocess.run(
+        [sys.executable, str(_MAKER), str(directory)],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return Path(done.stdout.removesuffix("\n"))
 
 
 def unpack(image: Path, folder: Path) -> None:

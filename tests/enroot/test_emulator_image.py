@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from tests.enroot import images
 from tests.enroot.layer import Layer, kill_all
 
 from pathways_slurm import topology
@@ -31,21 +32,6 @@ devices = jax.devices()
 total = jax.jit(lambda x: (x * x).sum())(jax.device_put(jax.numpy.arange(8.0), devices[-1]))
 print(len(devices), float(total))
 """
-
-
-def make_image(directory: Path) -> str:
-    command = [sys.executable, str(ROOT / "enroot" / "emulator_image.py"), str(directory)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-    return done.stdout.removesuffix("\n")
-
-
-@pytest.fixture(scope="module")
-def emulator_image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    directory = tmp_path_factory.mktemp("emulator")
-    built = Path(make_image(directory))
-    yield built
-    # A fifth of a gigabyte, which pytest would keep for a while.
-    built.unlink()
 
 
 class Service:
@@ -205,7 +191,7 @@ def test_a_service_in_containers_computes_is_killed_and_comes_back(service: Serv
 
 def test_the_image_is_made_once(emulator_image: Path) -> None:
     before = emulator_image.stat().st_ino
-    assert make_image(emulator_image.parent) == str(emulator_image)
+    assert images.make_emulator(emulator_image.parent) == emulator_image
     assert emulator_image.stat().st_ino == before
 
 
