@@ -125,7 +125,6 @@ class Campaign:
         self._say = say
         self._open: list[_Open] = []
         self._spent: dict[str, list[float]] = defaultdict(list)
-        self._cancelled_in_run: set[int] = set()
         environ = {**stage.service.environ, ONLOOKER: "1"}
         self._workload = Workload(directory, environ, stage.become)
         self._began = time.monotonic()
@@ -133,12 +132,10 @@ class Campaign:
         self._told = 0
         self._report = Report(0)
 
-    def run(
-        self, seed: int, faults: int, out_of_time: Callable[[], bool] = lambda: False
-    ) -> Report:
+    def run(self, seed: int, faults: int) -> Report:
         """Starts the service, does so many faults, and ends it; in the report is what went wrong.
 
-        ``out_of_time`` tells that no further fault is to be done.
+        The first violation ends it early.
         """
         report = self._report = Report(seed)
         weights = {name: fault.weight for name, fault in self._faults.items()}
@@ -147,7 +144,7 @@ class Campaign:
             with self._timed("its start"):
                 self._start()
             for entry in schedule(seed, faults, weights):
-                if out_of_time() or self._checker.violations:
+                if self._checker.violations:
                     break
                 with self._timed("pauses that the schedule asks for"):
                     self._pause(entry.delay_s)

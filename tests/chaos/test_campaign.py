@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Random faults on a devcluster, within a fixed time. By hand: benchmarks/chaos.py."""
+"""Random faults on a devcluster. Longer, and with networks to cut: benchmarks/chaos.py."""
 
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,10 @@ from tests.chaos.faults import process_faults
 from tests.chaos.faults_slurm import slurm_faults
 from tests.chaos.stage import SlurmStage, subject_of
 
-# CI has to be able to say which schedule it was; other seeds are for the benchmark.
-SEED = 20
+# CI has to be able to say which schedule it was; other seeds are for the benchmark. This one asks
+# for 17 kinds, and once for the end of the whole service, which takes as long as ten others.
+SEED = 1029
 FAULTS = 20
-# With these, 20 faults take longer than CI has: each is a new service.
-_RESTARTING = {"kill root and all below it", "cut the CPU node's power", "end the service by order"}
-# After it, no more faults are begun; what is left is for the calm and the end.
-_FAULTS_S = 100.0
-# As many as any machine should come to.
-_AT_LEAST = 8
 
 
 @pytest.mark.timeout(290)
@@ -31,7 +25,7 @@ def test_no_invariant_breaks_while_faults_come_at_random(tmp_path: Path) -> None
     report = _campaign(tmp_path)
     print("\n".join(report.lines()))
     assert report.violations == [], "\n".join(report.lines())
-    assert report.faults.total() >= _AT_LEAST, "\n".join(report.lines())
+    assert report.faults.total() == FAULTS, "\n".join(report.lines())
     assert report.steps > 0
 
 
@@ -46,16 +40,9 @@ def _campaign(directory: Path) -> Report:
             checker = Checker(subject_of(stage))
             faults = [*process_faults(), *slurm_faults(stage)]
             (directory / "training").mkdir()
-            campaign = Campaign(
-                stage,
-                [fault for fault in faults if fault.name not in _RESTARTING],
-                checker,
-                directory / "training",
-                print,
-            )
-            deadline = time.monotonic() + _FAULTS_S
+            campaign = Campaign(stage, faults, checker, directory / "training", print)
             try:
-                return campaign.run(SEED, FAULTS, lambda: time.monotonic() > deadline)
+                return campaign.run(SEED, FAULTS)
             finally:
                 stage.close()
                 checker.close()
