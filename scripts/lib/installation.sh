@@ -10,8 +10,8 @@
 #   ROOT/environments/current, maxtext    links to the newest of each kind
 #   ROOT/environments/images              images that were made here
 #
-# PATHWAYS_ENVIRONMENTS is another place for all of them. The file "stamp" of an environment is there
-# when it is complete, and only then.
+# PATHWAYS_ENVIRONMENTS is another place for all of them. The file "stamp" of an environment has a line
+# for the project when it is complete, and only then (venv.sh).
 
 # installation::environments ROOT   Prints the directory that has the environments.
 installation::environments() {
@@ -43,7 +43,8 @@ installation::maxtext_environment() {
 
 # installation::is_complete ENVIRONMENT
 installation::is_complete() {
-	[[ -f $1/stamp && -x $1/bin/python && -x $1/bin/pathways-slurm ]]
+	[[ -x $1/bin/python && -x $1/bin/pathways-slurm && -f $1/stamp ]] &&
+		grep -q '^project ' "$1/stamp"
 }
 
 # installation::_choose COMMAND VARIABLE PLACE...   Prints the directory that VARIABLE names, else

@@ -26,8 +26,7 @@ class Installation:
         for program in ("python", "pathways-slurm"):
             (place / "bin" / program).write_text("")
             (place / "bin" / program).chmod(0o755)
-        if complete:
-            (place / "stamp").write_text("")
+        (place / "stamp").write_text("python 3.13.0\n" + ("project 1f\n" if complete else ""))
         return place
 
     def ask(self, function: str = "environment") -> subprocess.CompletedProcess[str]:
