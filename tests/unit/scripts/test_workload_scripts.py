@@ -27,7 +27,7 @@ def environment(tmp_path: Path) -> Path:
         program = directory / "bin" / name
         program.write_text('#!/bin/sh\necho "$@"; echo "PATH $PATH"; exit 7\n')
         program.chmod(0o755)
-    (directory / "stamp").touch()
+    (directory / "stamp").write_text("project 1f\n")
     return directory
 
 
