@@ -28,8 +28,8 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
 
 @pytest.mark.parametrize(
     ("options", "slices"),
-    [((), 3), (("--slices", "4", "--slice-shape", "2x4"), 4)],
-    ids=["three slices", "four slices of two hosts"],
+    [((), 3), (("--slices", "2", "--slice-shape", "2x4"), 2)],
+    ids=["three slices", "two slices of two hosts"],
 )
 @pytest.mark.timeout(240)  # a minute where nothing else runs, most of it the compiler's
 def test_demo_succeeds(demo: Callable[..., Demo], options: tuple[str, ...], slices: int) -> None:
@@ -59,7 +59,7 @@ def test_demo_succeeds(demo: Callable[..., Demo], options: tuple[str, ...], slic
 def test_interrupted_demo_leaves_nothing(
     demo: Callable[..., Demo], moment: str, signum: signal.Signals
 ) -> None:
-    run = demo()
+    run = demo("--slices", "2")
     run.wait_to_say(moment)
     os.killpg(run.process.pid, signum)  # as a terminal does
     assert run.wait() == 128 + signum, run.output
@@ -70,7 +70,7 @@ def test_interrupted_demo_leaves_nothing(
 
 
 def test_failure_of_training_is_told_and_its_logs_kept(demo: Callable[..., Demo]) -> None:
-    run = demo()
+    run = demo("--slices", "2")
     run.wait_to_say("training on slices")
     (program,) = [p for p in run.processes("--metrics") if "train_transformer" in p.cmdline()[1]]
     program.kill()
@@ -86,7 +86,7 @@ def test_failure_of_training_is_told_and_its_logs_kept(demo: Callable[..., Demo]
 
 
 def test_service_ends_with_a_driver_that_is_killed(demo: Callable[..., Demo]) -> None:
-    run = demo()
+    run = demo("--slices", "2")
     run.wait_to_say("first step on all")
     run.process.kill()
     wait_until(lambda: not run.processes(), 60, "nothing is left")

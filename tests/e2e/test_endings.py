@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from tests.e2e.service import ServiceUnderTest, output_of, wait_until
@@ -17,6 +18,22 @@ MOMENTS: dict[str, Callable[[ServiceUnderTest], object]] = {
     "before the proxy answers": lambda s: any("proxy" in argv for argv in s.processes().values()),
     "when it is ready": lambda s: s.cluster_env.exists(),
 }
+
+
+@pytest.fixture(scope="module")
+def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceUnderTest]:
+    """A service that is up, and stays so whatever these tests do; Ctrl-C ends it at last."""
+    under_test = ServiceUnderTest(tmp_path_factory.mktemp("lasting") / "home")
+    try:
+        root = under_test.up()
+        for index in range(3):
+            under_test.wait_for_slice(index, "READY")
+        yield under_test
+        root.send_signal(signal.SIGINT)
+        assert root.wait(60) == 0
+        under_test.expect_nothing_left(within_s=1.0)
+    finally:
+        under_test.close()
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
@@ -52,16 +69,23 @@ def test_killing_root_and_supervisor_at_once_ends_everything(service: ServiceUnd
     service.expect_nothing_left()
 
 
-def test_a_killed_supervisor_is_started_again_and_adopts_everything(
-    service: ServiceUnderTest,
-) -> None:
-    service.up()
-    before = service.status()
+def _adopted_after_a_kill(service: ServiceUnderTest) -> dict[str, Any]:
+    """The status under the supervisor that follows the one that is killed here."""
+
+    def adoptions() -> int:
+        return [e["reason"] for e in service.events()].count("SupervisorAdopted")
+
+    before = adoptions()
     os.kill(service.pid_of("supervise"), signal.SIGKILL)
-    wait_until(
-        lambda: any(e["reason"] == "SupervisorAdopted" for e in service.events()), 20.0, "adopted"
-    )
-    after = service.wait_for("READY")
+    wait_until(lambda: adoptions() > before, 20.0, "adopted")
+    return service.wait_for("READY")
+
+
+def test_a_killed_supervisor_is_started_again_and_adopts_everything(
+    lasting: ServiceUnderTest,
+) -> None:
+    before = lasting.status()
+    after = _adopted_after_a_kill(lasting)
     for component in ("rm", "proxy"):
         assert after[component]["pid"] == before[component]["pid"]
     assert [s["incarnation"] for s in after["slices"]] == [1, 1, 1]
@@ -88,41 +112,32 @@ def _other_supervisor(service: ServiceUnderTest, not_this: int) -> int | None:
 
 
 @pytest.mark.parametrize("component", ["rm", "proxy"])
-def test_a_killed_component_is_started_again(service: ServiceUnderTest, component: str) -> None:
-    root = service.up()
-    before = service.status()
+def test_a_killed_component_is_started_again(lasting: ServiceUnderTest, component: str) -> None:
+    before = lasting.status()
     os.kill(before[component]["pid"], signal.SIGKILL)
 
     def renewed() -> bool:
-        status = service.status()
+        status = lasting.status()
         up = status["service"] == "READY" and status[component]["state"] == "UP"
         return up and status[component]["pid"] not in (None, before[component]["pid"])
 
-    wait_until(renewed, 40.0, f"{component} is back: {service.logs()}")
-    after = service.status()
+    wait_until(renewed, 40.0, f"{component} is back: {lasting.logs()}")
+    after = lasting.status()
     other = "proxy" if component == "rm" else "rm"
     assert after[other]["pid"] == before[other]["pid"]
     assert [s["incarnation"] for s in after["slices"]] == [1, 1, 1], "no slice was restarted"
-    assert service.cluster_env.exists()
-    root.send_signal(signal.SIGINT)
-    assert root.wait(60) == 0
-    service.expect_nothing_left(within_s=1.0)
+    assert lasting.cluster_env.exists()
 
 
-@pytest.mark.parametrize("name", ["rm.json", "proxy.json"])
-def test_a_damaged_status_file_of_a_component_ends_nothing(
-    service: ServiceUnderTest, name: str
-) -> None:
+def test_a_damaged_status_file_of_a_component_ends_nothing(service: ServiceUnderTest) -> None:
     root = service.up()
     before = service.status()
-    (service.home / "state" / name).write_text("garbage")
-    os.kill(service.pid_of("supervise"), signal.SIGKILL)
-    wait_until(
-        lambda: any(e["reason"] == "SupervisorAdopted" for e in service.events()), 20.0, "adopted"
-    )
-    after = service.wait_for("READY")
-    assert [s["incarnation"] for s in after["slices"]] == [1, 1, 1]
-    assert after["run_id"] == before["run_id"]
+    # First the one, then both.
+    for name in ("proxy.json", "rm.json"):
+        (service.home / "state" / name).write_text("garbage")
+        after = _adopted_after_a_kill(service)
+        assert [s["incarnation"] for s in after["slices"]] == [1, 1, 1]
+        assert after["run_id"] == before["run_id"]
     root.kill()
     service.expect_nothing_left()
 
@@ -171,12 +186,11 @@ def test_down_without_a_service_is_fine(service: ServiceUnderTest) -> None:
     assert (answer.returncode, answer.stderr) == (0, "")
 
 
-def test_a_second_service_in_the_same_home_is_refused(service: ServiceUnderTest) -> None:
-    service.up()
-    second = service.run("up")
+def test_a_second_service_in_the_same_home_is_refused(lasting: ServiceUnderTest) -> None:
+    second = lasting.run("up")
     assert second.returncode == 3
     assert "this service runs already" in second.stderr
-    assert service.status()["service"] == "READY"
+    assert lasting.status()["service"] == "READY"
 
 
 def test_up_after_a_crash_ends_the_earlier_run_first(service: ServiceUnderTest) -> None:
@@ -202,15 +216,14 @@ def test_a_detached_service_outlives_its_command(service: ServiceUnderTest) -> N
     service.expect_nothing_left(within_s=1.0)
 
 
-def test_run_passes_signals_and_exit_codes_on(service: ServiceUnderTest) -> None:
-    service.up()
-    assert service.run("run", "--", "sh", "-c", "exit 7").returncode == 7
-    assert service.run("run", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
-    assert service.run("run", "--", "/nowhere/to/be/found").returncode == 127
-    told = service.run("run", "--", "sh", "-c", 'echo "$JAX_PLATFORMS $JAX_BACKEND_TARGET"')
-    assert told.stdout.split() == ["proxy", f"grpc://{service.network}.0.1:29000"]
+def test_run_passes_signals_and_exit_codes_on(lasting: ServiceUnderTest) -> None:
+    assert lasting.run("run", "--", "sh", "-c", "exit 7").returncode == 7
+    assert lasting.run("run", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
+    assert lasting.run("run", "--", "/nowhere/to/be/found").returncode == 127
+    told = lasting.run("run", "--", "sh", "-c", 'echo "$JAX_PLATFORMS $JAX_BACKEND_TARGET"')
+    assert told.stdout.split() == ["proxy", f"grpc://{lasting.network}.0.1:29000"]
     script = "trap 'echo got TERM; exit 5' TERM; echo ready; while :; do sleep 0.1; done"
-    process = service.start("run", "--", "bash", "-c", script)
+    process = lasting.start("run", "--", "bash", "-c", script)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGTERM)

@@ -14,14 +14,28 @@ import pytest
 from tests.e2e.service import ServiceUnderTest, wait_until
 
 
-@pytest.fixture
-def two_hosts(tmp_path: Path) -> Iterator[ServiceUnderTest]:
-    """A service with two slices of two hosts each, one of which is enough."""
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceUnderTest]:
+    """A service with two slices of two hosts each, one of which is enough; it is up."""
     under_test = ServiceUnderTest(
-        tmp_path / "home", SLICE_SHAPE="2x4", MIN_SLICES="1", MAX_SLICES="2"
+        tmp_path_factory.mktemp("shared") / "home",
+        SLICE_SHAPE="2x4",
+        MIN_SLICES="1",
+        MAX_SLICES="2",
     )
-    yield under_test
-    under_test.close()
+    try:
+        under_test.up()
+        yield under_test
+    finally:
+        under_test.close()
+
+
+@pytest.fixture
+def two_hosts(shared: ServiceUnderTest) -> ServiceUnderTest:
+    """The shared service, with both slices."""
+    for index in range(2):
+        shared.wait_for_slice(index, "READY")
+    return shared
 
 
 def _answer(service: ServiceUnderTest, slice_index: int) -> bool:
@@ -93,36 +107,34 @@ def test_one_hosts_end_ends_its_slice_and_no_other(
     two_hosts: ServiceUnderTest, number: signal.Signals
 ) -> None:
     """Whatever its exit code: SIGINT makes a worker exit with 0. SIGTERM is a notice."""
-    two_hosts.up()
-    two_hosts.wait_for_slice(0, "READY")
-    before = two_hosts.wait_for_slice(1, "READY")
-    spared = two_hosts.status()["slices"][0]
+    status = two_hosts.status()
+    spared, before = status["slices"]
+    proxy = status["proxy"]
+    told = len(two_hosts.events())
     victim = before["hosts"][1]
     assert (victim["node"], victim["address"]) == (
         "slice-1-host-1",
         f"{two_hosts.network}.2.2",
     )
-    proxy = two_hosts.status()["proxy"]
     os.kill(victim["pid"], number)
-    after = two_hosts.wait_for_slice(1, "READY", above=1)
-    assert after["incarnation"] == 2
+    after = two_hosts.wait_for_slice(1, "READY", above=before["incarnation"])
+    assert after["incarnation"] == before["incarnation"] + 1
     pids = {host["pid"] for host in before["hosts"]} & {host["pid"] for host in after["hosts"]}
     assert not pids, "both hosts were started again"
     status = two_hosts.status()
     assert status["slices"][0]["hosts"] == spared["hosts"]
-    assert status["slices"][0]["incarnation"] == 1
+    assert status["slices"][0]["incarnation"] == spared["incarnation"]
     assert status["proxy"]["pid"] == proxy["pid"]
-    reasons = [e["reason"] for e in two_hosts.events() if e["subject"] == "slice 1"]
+    about = [e for e in two_hosts.events()[told:] if e["subject"] == "slice 1"]
+    reasons = [e["reason"] for e in about]
     assert reasons[reasons.index("SliceLost") :][:2] == ["SliceLost", "SliceRequeued"]
-    lost = next(e for e in two_hosts.events() if e["reason"] == "SliceLost")
+    lost = next(e for e in about if e["reason"] == "SliceLost")
     expected = "signal 9 (SIGKILL)" if number == signal.SIGKILL else "host 1"
     assert expected in lost["message"]
 
 
 def test_a_host_sees_its_place_in_the_service(two_hosts: ServiceUnderTest) -> None:
-    two_hosts.up()
-    two_hosts.wait_for_slice(0, "READY")
-    found = two_hosts.wait_for_slice(1, "READY")
+    found = two_hosts.status()["slices"][1]
     environ = dict(
         item.split("=", 1)
         for item in Path(f"/proc/{found['hosts'][1]['pid']}/environ").read_text().split("\0")
@@ -138,10 +150,10 @@ def test_a_host_sees_its_place_in_the_service(two_hosts: ServiceUnderTest) -> No
 
 
 def test_logs_of_every_attempt_are_kept(two_hosts: ServiceUnderTest) -> None:
-    two_hosts.up()
-    found = two_hosts.wait_for_slice(1, "READY")
+    found = two_hosts.status()["slices"][0]
+    first = found["incarnation"]
     os.kill(found["hosts"][0]["pid"], signal.SIGKILL)
-    two_hosts.wait_for_slice(1, "READY", above=1)
-    log = (two_hosts.home / "logs" / "slice-1" / "host-0.log").read_text()
-    assert "incarnation 1" in log
-    assert "incarnation 2" in log
+    two_hosts.wait_for_slice(0, "READY", above=first)
+    log = (two_hosts.home / "logs" / "slice-0" / "host-0.log").read_text()
+    assert f"incarnation {first}" in log
+    assert f"incarnation {first + 1}" in log

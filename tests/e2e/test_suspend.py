@@ -11,6 +11,9 @@ import pytest
 from tests.e2e.service import ServiceUnderTest
 from tests.e2e.training import PACED, SMALL, STEPS, Training, losses
 
+# A checkpoint takes longer than the steps between two, and what is shown here does without them.
+OPTIONS = (*SMALL, "--checkpoint-period", "20")
+
 
 @pytest.fixture
 def unforgiving(tmp_path: Path) -> Iterator[ServiceUnderTest]:
@@ -27,11 +30,11 @@ def test_training_computes_the_same_bits_when_two_slices_are_suspended(
     unforgiving: ServiceUnderTest,
 ) -> None:
     unforgiving.up()
-    undisturbed = Training(unforgiving, *SMALL, name="undisturbed")
+    undisturbed = Training(unforgiving, *OPTIONS, name="undisturbed")
     undisturbed.expect_success()
     before = unforgiving.status()["slices"]
 
-    training = Training(unforgiving, *SMALL, *PACED, name="suspended")
+    training = Training(unforgiving, *OPTIONS, *PACED, name="suspended")
     for index, step in ((1, 20), (2, 40)):
         training.wait_for_step(step)
         os.kill(before[index]["hosts"][0]["pid"], signal.SIGTERM)

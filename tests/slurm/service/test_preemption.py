@@ -15,6 +15,8 @@ from tests.slurm.service.service import SlurmService
 
 GRACE_S = 10
 KILL_WAIT_S = 5
+# A checkpoint takes longer than the steps between two, and what is shown here does without them.
+OPTIONS = (*SMALL, "--checkpoint-period", "20")
 
 
 @pytest.fixture
@@ -97,11 +99,11 @@ def test_training_computes_the_same_bits_when_two_slices_are_preempted(
     service = preemptible
     service.sbatch()
     service.wait_for("READY", timeout_s=120)
-    undisturbed = Training(service, *SMALL, name="undisturbed")
+    undisturbed = Training(service, *OPTIONS, name="undisturbed")
     undisturbed.expect_success()
     before = service.status()["slices"]
 
-    training = Training(service, *SMALL, *PACED, name="preempted")
+    training = Training(service, *OPTIONS, *PACED, name="preempted")
     for index, step in ((0, 20), (1, 40)):
         training.wait_for_step(step)
         _preempt(service, index, before[index]["nodes"], training)
