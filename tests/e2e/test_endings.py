@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """However a service ends, no process of it and no cluster.env stays."""
 
-import json
 import os
 import signal
 import time
@@ -140,16 +139,6 @@ def test_a_damaged_status_file_of_a_component_ends_nothing(service: ServiceUnder
         assert after["run_id"] == before["run_id"]
     root.kill()
     service.expect_nothing_left()
-
-
-def test_a_hung_guard_is_killed_and_nothing_stays(service: ServiceUnderTest) -> None:
-    root = service.up()
-    guard = json.loads((service.home / "state" / "rm.json").read_text())["guard_pid"]
-    os.kill(guard, signal.SIGSTOP)
-    answer = service.run("down")
-    assert answer.returncode == 0, answer.stderr
-    assert root.wait(10) == 0
-    service.expect_nothing_left(within_s=1.0)
 
 
 def test_down_ends_a_service_and_what_a_killed_one_left(service: ServiceUnderTest) -> None:
