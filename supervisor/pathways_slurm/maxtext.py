@@ -13,6 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MODULE = "maxtext.trainers.pre_train.train"
+# The same, with somebody who answers MaxText when it asks whether it has to end.
+_AUTOCHECKPOINT_MODULE = "pathways_elastic.maxtext"
+
+ENABLE_AUTOCHECKPOINT = "ENABLE_AUTOCHECKPOINT"
+_TRUE, _FALSE = ("true", "1"), ("false", "0", "")
 
 RUN_NAME = "run_name"
 OUTPUT = "base_output_directory"
@@ -108,6 +113,23 @@ def own_place(config_text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def autocheckpoint(environ: Mapping[str, str]) -> bool:
+    """Whether MaxText is to save the step at which it, or a slice, is told to go.
+
+    Raises:
+        ValueError: The variable is neither true nor false.
+    """
+    text = environ.get(ENABLE_AUTOCHECKPOINT, "")
+    if (word := text.strip().lower()) not in _TRUE + _FALSE:
+        raise ValueError(f"{ENABLE_AUTOCHECKPOINT} is {text!r}; valid: true or false")
+    return word in _TRUE
+
+
+def module(environ: Mapping[str, str]) -> str:
+    """What Python is to run."""
+    return _AUTOCHECKPOINT_MODULE if autocheckpoint(environ) else MODULE
+
+
 def of_service(words: Words, environ: Mapping[str, str]) -> dict[str, str]:
     """The keys that follow from a service.
 
@@ -129,6 +151,8 @@ def of_service(words: Words, environ: Mapping[str, str]) -> dict[str, str]:
             "elastic_timeout_seconds": str(ELASTIC_TIMEOUT_S),
             "elastic_max_retries": str(retries),
         }
+    if autocheckpoint(environ):
+        keys["enable_autocheckpoint"] = "true"
     return keys
 
 

@@ -18,7 +18,7 @@ def main() -> None:
     words, _ = maxtext.parse(sys.argv[1:])
     whole = words.with_defaults(maxtext.of_service(words, os.environ), os.environ)
     # -P: the MaxText that is installed, and not a directory of that name where the user is.
-    argv = [sys.executable, "-P", "-m", maxtext.MODULE, *whole.argv()]
+    argv = [sys.executable, "-P", "-m", maxtext.module(os.environ), *whole.argv()]
     more = maxtext.variables(whole, os.environ)
     said = shlex.join([*(f"{name}={value}" for name, value in more.items()), *argv])
     print(f"pathways-slurm: {said}", file=sys.stderr, flush=True)

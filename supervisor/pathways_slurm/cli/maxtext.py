@@ -122,6 +122,10 @@ def _faults(words: "Words", environ: Mapping[str, str]) -> Iterator[str]:
 
     if find_spec("maxtext") is None:
         yield f"{sys.prefix} has no MaxText; make one that has: scripts/setup_env.sh --maxtext"
+    try:
+        maxtext.autocheckpoint(environ)
+    except ValueError as error:
+        yield str(error)
     if maxtext.needs_cloud_storage(words, environ) and not _is_there("google.cloud.storage"):
         yield (
             f"{maxtext.OUTPUT}={words.value(maxtext.OUTPUT, environ)}: for a bucket MaxText needs "

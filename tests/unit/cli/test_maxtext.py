@@ -111,9 +111,11 @@ def test_signals_reach_maxtext(standin: Case) -> None:
 
 
 def test_all_faults_are_told_at_once(case: Case) -> None:
+    case.environ = {"ENABLE_AUTOCHECKPOINT": "yes"}
     code, err = ended(case, "steps", "base_output_directory=gs://bucket/out")
     assert code == 2
-    assert "3 setting(s) are wrong" in err
+    assert "ENABLE_AUTOCHECKPOINT is 'yes'" in err
+    assert "4 setting(s) are wrong" in err
     assert "'steps' is neither KEY=VALUE" in err
     assert "scripts/setup_env.sh --maxtext" in err
     assert "pip install google-cloud-storage" in err

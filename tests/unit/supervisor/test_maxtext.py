@@ -113,6 +113,16 @@ def test_googles_libraries_are_for_buckets(
     assert maxtext.needs_cloud_storage(given, environ) is cloud
 
 
+def test_autocheckpoints_are_made_if_they_are_asked_for() -> None:
+    asked = {**SERVICE, "ENABLE_AUTOCHECKPOINT": "True"}
+    assert maxtext.module(asked) == "pathways_elastic.maxtext"
+    assert maxtext.of_service(words(), asked)["enable_autocheckpoint"] == "true"
+    assert maxtext.module({"ENABLE_AUTOCHECKPOINT": "0"}) == maxtext.MODULE
+    assert "enable_autocheckpoint" not in maxtext.of_service(words(), SERVICE)
+    with pytest.raises(ValueError, match="ENABLE_AUTOCHECKPOINT is 'yes'; valid: true or false"):
+        maxtext.module({"ENABLE_AUTOCHECKPOINT": "yes"})
+
+
 def test_training_without_checkpoints_is_warned_of() -> None:
     assert list(maxtext.warnings(words("steps=5"), {})) == []
     (warning,) = maxtext.warnings(words("enable_checkpointing=False"), {})
