@@ -11,6 +11,7 @@ left in the directory that is printed.
 """
 
 import argparse
+import math
 import random
 import shutil
 import signal
@@ -35,6 +36,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Chaos, and the invariants that must hold in it.")
     add = parser.add_argument
     add("--faults", type=int, default=500, help="how many (default: %(default)s)")
+    add("--minutes", type=float, default=math.inf, help="begin none after that (default: all)")
     add("--seed", type=int, help="of the schedule (default: a new one, which is printed)")
     add("--scheduler", choices=["slurm", "local"], default="slurm")
     add("--slices", type=int, default=4, help="of two hosts each (default: %(default)s)")
@@ -101,7 +103,7 @@ def perform(
 
     try:
         return Campaign(stage, faults, checker, directory / "training", say).run(
-            seed, options.faults
+            seed, options.faults, options.minutes * 60
         )
     finally:
         stage.close()

@@ -7,6 +7,7 @@ what was violated is in it. Everything random follows from the seed.
 """
 
 import contextlib
+import math
 import statistics
 import time
 from collections import Counter, defaultdict
@@ -132,10 +133,10 @@ class Campaign:
         self._told = 0
         self._report = Report(0)
 
-    def run(self, seed: int, faults: int) -> Report:
+    def run(self, seed: int, faults: int, longest_s: float = math.inf) -> Report:
         """Starts the service, does so many faults, and ends it; in the report is what went wrong.
 
-        The first violation ends it early.
+        The first violation ends it early. After ``longest_s`` no further fault is begun.
         """
         report = self._report = Report(seed)
         weights = {name: fault.weight for name, fault in self._faults.items()}
@@ -144,7 +145,7 @@ class Campaign:
             with self._timed("its start"):
                 self._start()
             for entry in schedule(seed, faults, weights):
-                if self._checker.violations:
+                if self._checker.violations or time.monotonic() - self._began > longest_s:
                     break
                 with self._timed("pauses that the schedule asks for"):
                     self._pause(entry.delay_s)

@@ -320,7 +320,7 @@ class KillEverything:
     """kill -9 of root, supervisor, RM and proxy at once: what their guards are for."""
 
     name: str = "kill root and all below it"
-    weight: float = 0.3
+    weight: float = 0.15
 
     def possible(self, world: World) -> bool:
         return world.field("service") in _WORKS
@@ -344,7 +344,7 @@ class PowerCut:
     """
 
     name: str = "cut the CPU node's power"
-    weight: float = 0.2
+    weight: float = 0.1
 
     def possible(self, world: World) -> bool:
         return world.field("service") in _WORKS
@@ -365,7 +365,7 @@ class StopService:
     """Its end by order, while everything runs."""
 
     name: str = "end the service by order"
-    weight: float = 0.2
+    weight: float = 0.1
 
     def possible(self, world: World) -> bool:
         return world.field("service") in _WORKS
