@@ -74,7 +74,8 @@ run::main() {
 	base="$(paths::base)"
 	file="$(image::ensure "${base}" "${image}")"
 	key="$(container::key "${file}")"
-	container::remove_stale "${base}" "${key}"
+	container::note_use "${base}" "${key}"
+	container::remove_stale "${base}"
 	attempt="$(container::prepare "${base}" "${name}" "${file}" "${key}")"
 	container::become "${attempt}" "${mounts}" "$@"
 }

@@ -15,9 +15,12 @@
 #
 #   NAME.PID.START_TIME.REALM.KEY
 #
-# An attempt whose process has ended is removed, and so is a container without attempts: at each start
-# (but for the container that is about to be used), and by remove_stale.sh at the end of a job. A
-# container is made and removed under its lock.
+# An attempt whose process has ended is removed: at each start, and by remove_stale.sh at the end of a
+# job. A container without attempts stays for a while, since unpacking takes longer than all else of a
+# start: a slice that is requeued finds it there. Its lock file has the time of its last start as its
+# own. A container is made and removed under its lock.
+
+readonly CONTAINER_KEEP_S=$((24 * 3600))
 
 # container::key IMAGE_FILE   Prints a name for this image on this boot: after a crash of the machine
 # nobody knows which of a container's files had reached the disk.
@@ -27,10 +30,10 @@ container::key() {
 	printf '%s' "${sum::16}"
 }
 
-# container::remove_stale BASE [KEY]   Removes what ended attempts have left, and the containers that
-# are not in use, but for KEY.
+# container::remove_stale BASE [SECONDS]   Removes what ended attempts have left, and the containers
+# that are not in use and that nobody has started for SECONDS.
 container::remove_stale() {
-	local -r base="$1" kept="${2-}"
+	local -r base="$1" unused_s="${2-${CONTAINER_KEEP_S}}"
 	local directory key lock
 	for directory in "${base}"/attempts/*; do
 		[[ ! -d ${directory} ]] || container::_is_live "${directory##*/}" ||
@@ -39,14 +42,25 @@ container::remove_stale() {
 	for directory in "${base}"/containers/*; do
 		key="${directory##*/}"
 		key="${key%.new}"
-		[[ -d ${directory} && ${key} != "${kept}" ]] || continue
+		[[ -d ${directory} ]] || continue
 		exec {lock}>>"${base}/locks/${key}"
+		# One that is not whole is of no use to anyone.
+		if [[ ${directory} != *.new ]] && ! container::_is_older "${base}/locks/${key}" "${unused_s}"; then
+			exec {lock}>&-
+			continue
+		fi
 		# Whoever has it makes the container, or removes it.
 		if flock -n "${lock}" && ! container::_is_used "${base}" "${key}"; then
 			container::_remove_tree "${directory}"
 		fi
 		exec {lock}>&-
 	done
+}
+
+# container::note_use BASE KEY   From now on it counts as used, so that nobody removes it for its age.
+container::note_use() {
+	(umask 077 && mkdir -p -- "$1/locks" && touch -- "$1/locks/$2") ||
+		common::fail "${EXIT_DIRECTORY}" "Could not write to $1/locks."
 }
 
 # container::prepare BASE NAME IMAGE_FILE KEY   Makes an attempt of this process, and the container if
@@ -97,6 +111,8 @@ container::_create() (
 	container::_explicit_paths "${attempt}"
 	container::_remove_tree "${containers}/${key}.new"
 	# Unpacked it is no smaller.
+	paths::has_space "${containers}" "$(stat -L -c %s -- "${image}")" ||
+		container::remove_stale "${containers%/*}" 0
 	paths::require_space "${containers}" "$(stat -L -c %s -- "${image}")" "unpack ${image}"
 	if ! enroot create --name "${key}.new" "${image}" >"${attempt}/said" 2>&1 </dev/null; then
 		cat -- "${attempt}/said" >&2
@@ -142,6 +158,13 @@ container::_is_live() {
 	# Processes of another PID namespace can't be seen from here.
 	[[ ${BASH_REMATCH[4]} == "${realm#*-}" ]] || return 0
 	[[ "$(processes::start_time "${BASH_REMATCH[1]}" || true)" == "${BASH_REMATCH[2]}" ]]
+}
+
+# container::_is_older FILE SECONDS   Whether it was touched that long ago.
+container::_is_older() {
+	local now
+	printf -v now '%(%s)T' -1
+	((now - $(stat -c %Y -- "$1") >= $2))
 }
 
 # container::_is_used BASE KEY

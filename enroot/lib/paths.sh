@@ -48,11 +48,21 @@ paths::images() {
 	printf '%s\n' "${images}"
 }
 
+# paths::free DIRECTORY   Prints the free space of its disk, in bytes.
+paths::free() {
+	df --output=avail -B1 -- "$1" | tail -n 1
+}
+
+# paths::has_space DIRECTORY BYTES
+paths::has_space() {
+	(($(paths::free "$1") >= $2))
+}
+
 # paths::require_space DIRECTORY BYTES WHAT
 paths::require_space() {
 	local -r directory="$1" wanted="$2" what="$3"
 	local free
-	free="$(df --output=avail -B1 -- "${directory}" | tail -n 1)"
+	free="$(paths::free "${directory}")"
 	((free >= wanted)) ||
 		common::fail "${EXIT_SPACE}" "No space to ${what}: ${directory} has $((free >> 20)) MiB free," \
 			"and $((wanted >> 20)) MiB are needed." "$(faults::advice "${EXIT_SPACE}")"

@@ -42,13 +42,44 @@ def start_time(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
 
 
-def test_nothing_is_left_after_the_last_component(layer: Layer, image: Path) -> None:
+def let_a_day_pass(layer: Layer) -> None:
+    """Since the last use of every container."""
+    for lock in (layer.base / "locks").iterdir():
+        os.utime(lock, (0, lock.stat().st_mtime - 24 * 3600))
+
+
+def test_the_unpacked_image_is_what_is_left_after_the_last_component(
+    layer: Layer, image: Path
+) -> None:
     layer.run(image, "/bin/true")
     assert layer.attempts()
-    assert layer.containers()
+    unpacked = layer.containers()
     assert layer.script("remove_stale.sh").returncode == 0
     assert layer.attempts() == []
+    assert layer.containers() == unpacked
+    assert "Unpacked" not in layer.run(image, "/bin/true").stderr
+    assert layer.script("remove_stale.sh", "--all").returncode == 0
+    assert layer.attempts() == []
     assert layer.containers() == []
+
+
+def test_an_unpacked_image_goes_when_it_has_not_been_used_for_a_day(
+    layer: Layer, image: Path
+) -> None:
+    layer.run(image, "/bin/true")
+    let_a_day_pass(layer)
+    # This start is a use.
+    assert "Unpacked" not in layer.run(image, "/bin/true").stderr
+    layer.script("remove_stale.sh")
+    assert len(layer.containers()) == 1
+    let_a_day_pass(layer)
+    layer.script("remove_stale.sh")
+    assert layer.containers() == []
+
+
+def test_wrong_words_are_told(layer: Layer) -> None:
+    done = layer.script("remove_stale.sh", "all")
+    assert (done.returncode, done.stderr) == (64, "error: usage: remove_stale.sh [--all]\n")
 
 
 def test_there_may_be_nothing_to_remove(layer: Layer) -> None:
@@ -76,21 +107,22 @@ def test_a_running_one_is_left_alone(layer: Layer, image: Path, tmp_path: Path) 
     try:
         mine = layer.attempts()
         assert layer.run(image, "/bin/true", name="proxy").returncode == 0
-        assert layer.script("remove_stale.sh").returncode == 0
+        assert layer.script("remove_stale.sh", "--all").returncode == 0
         assert layer.attempts() == mine
         assert len(layer.containers()) == 1
         assert process.poll() is None
     finally:
         kill_all(process)
-    layer.script("remove_stale.sh")
+    layer.script("remove_stale.sh", "--all")
     assert layer.containers() == []
 
 
-def test_a_container_of_another_image_goes_when_no_one_uses_it(
+def test_a_start_removes_an_image_that_nobody_has_used_for_a_day(
     layer: Layer, image: Path, tmp_path: Path
 ) -> None:
     layer.run(image, "/bin/true")
     before = layer.containers()
+    let_a_day_pass(layer)
     other = tmp_path / "other.sqsh"
     other.write_bytes(image.read_bytes())
     assert layer.run(other, "/bin/true").returncode == 0
