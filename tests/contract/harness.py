@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the contract suite needs of a scheduler under test."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -229,7 +230,14 @@ class SchedulerHarness(ABC):
         """Ends what the test started, and fails if a process does not end."""
         scheduler = self.scheduler()
         arrays = [array for tag in self.tags if (array := scheduler.find(tag)) is not None]
-        scheduler.cancel([task.id for task in scheduler.tasks(arrays)])
+        tasks = scheduler.tasks(arrays)
+        scheduler.cancel([task.id for task in tasks])
+        # Whatever ignores SIGTERM: a scheduler may leave it many seconds. Of tasks that ran only:
+        # what else is left of the test must have ended by itself.
+        for report in (r for task in tasks for r in self.live(task.index, task.incarnation)):
+            for pid in filter(self.lives, (report.pid, *report.children)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         self.until(
             lambda: all(task.state.ended for task in scheduler.tasks(arrays)),
             "all tasks of the test end",

@@ -154,7 +154,7 @@ class TestASubmissionWithoutAnAnswer:
 class TestSlurmctldAway:
     def test_is_no_loss(self, harness: SlurmHarness, cluster: DevCluster) -> None:
         array = harness.scheduler().submit(harness.spec(slices=2, hosts=2))
-        scheduler = harness.slurm_factory(timeout_s=1.0)()
+        scheduler = harness.slurm_factory(timeout_s=0.5)()
         before = harness.running(array)
         for away, back in (
             (cluster.hang_slurmctld, cluster.resume_slurmctld),
