@@ -75,10 +75,19 @@ def _learn(
         present = replace(present, doubt=NOT_ONCE, back_since=0.0)
     acknowledged = task.incarnation in view.acknowledged
     departure = departure_of(present, view.report, acknowledged, now)
+    if _failed_to_start(task, memory) and departure and departure.incarnation == task.incarnation:
+        # Its other hosts got notice because one had failed, and nothing was on it.
+        departure = None
     doubted = memory.was_ready == task.incarnation and _is_doubtful(view, task)
     doubt = present.doubt.extended(now, rules.longest_gap_s) if doubted else NOT_ONCE
     present = replace(present, departure=departure, doubt=doubt)
     return remember_request(present, view.maintenance)
+
+
+def _failed_to_start(task: Task, memory: SliceMemory) -> bool:
+    """It ended by itself, and had not been ready."""
+    by_itself = task.state is TaskState.FAILED and not task.preempted
+    return by_itself and memory.was_ready != task.incarnation
 
 
 def _is_doubtful(view: SliceView, task: Task) -> bool:

@@ -16,14 +16,15 @@ def cause_of_the_end(view: SliceView, task: Task) -> str:
     The scheduler knows how a process ended, but it may be that of a host that ended because another
     one was silent, or had ended with code 0: that is what the resource manager knows.
     """
-    if not task.reason or view.report is None or not view.is_over(task):
+    report = view.report
+    if not task.reason or report is None or report.released or not view.is_over(task):
         return task.reason
     match view.first_end(task):
         case FirstEnd(kind=EndKind.SILENT):
-            return view.report.reason
+            return report.reason
         case FirstEnd(host=host, kind=EndKind.LEFT):
-            return f"host {host} exited with code 0 (resource manager: {view.report.reason})"
-    return f"{task.reason} (resource manager: {view.report.reason})"
+            return f"host {host} exited with code 0 (resource manager: {report.reason})"
+    return f"{task.reason} (resource manager: {report.reason})"
 
 
 def at_silence(view: SliceView, task: Task) -> str:
@@ -83,7 +84,7 @@ def of_a_requeue(task: Task, memory: SliceMemory) -> str:
         return "requeued"
     gone = memory.departure
     words = task.ended_for or ("preempted" if task.preempted else "requeued by the scheduler")
-    if gone is not None and gone.released and gone.incarnation == task.incarnation - 1:
+    if gone is not None and gone.incarnation == task.incarnation - 1:
         words += f", {words_once_it_went(gone)}"
     return words
 

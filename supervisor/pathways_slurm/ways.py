@@ -166,8 +166,8 @@ WAYS = {
     "preemption, grace": Way(
         "it is preempted after a time of grace in which it ends; Slurm 22.05 does not requeue it",
         SliceState.PENDING,
-        "has its task requeued",
-        "preempted…; requeued",
+        "has its task requeued, if Slurm has not",
+        "preempted, went after notice…",
         "yes, once nodes are free again; costs no budget",
     ),
     "notice": Way(

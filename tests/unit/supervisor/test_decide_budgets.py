@@ -10,6 +10,7 @@ from tests.unit.supervisor.world import (
     World,
     all_answer,
     ended,
+    noticed,
     reasons,
     report,
     rerun,
@@ -195,6 +196,26 @@ def test_a_run_that_is_over_by_the_word_of_silence_counts_as_a_hang() -> None:
     world.look(replace(_one_ended(view, followed), report=report(told)))
     assert list(world.memory.slice(1).spent) == [Cause.HANG]
     assert world.memory.slice(1).reason == f"{words}; requeued"
+
+
+def test_a_run_that_fails_to_start_is_counted_whatever_notice_its_other_hosts_got() -> None:
+    """srun tells the hosts that are left by a SIGTERM, and they pass that on as a notice."""
+    world = World()
+    view = world.ready()
+    _fail(world, view, 1)
+    waiting = noticed(1, world.now + 4.0, incarnation=2, alive=False, released=True, reason="empty")
+    told = replace(view, report=report(waiting))
+    world.look(_one_ended(told, running(1, 2)), 0.1)
+    failed = replace(ended(1, exit_code=1), incarnation=2, restarts=1)
+    assert not world.look(_one_ended(told, failed), 0.1).actions, "it backs off"
+    assert world.look(_one_ended(told, failed), 5.0).actions == rerun(1)
+    assert len(world.memory.slice(1).spent[Cause.CRASH]) == 2
+    assert world.memory.slice(1).reason == "host 0 ended by signal 9; requeued"
+    preempted = replace(failed, preempted=True, incarnation=3)
+    waiting = replace(waiting, incarnation=3)
+    world.look(_one_ended(replace(view, report=report(waiting)), preempted), 0.1)
+    assert len(world.memory.slice(1).spent[Cause.CRASH]) == 2
+    assert "preempted, went after notice" in world.memory.slice(1).reason
 
 
 def test_the_crash_of_a_run_that_was_held_before_is_counted() -> None:

@@ -55,13 +55,6 @@ def _notice(world: World, view: Observation) -> None:
     world.look(replace(view, report=report(noticed(1, world.now + 25.0))))
 
 
-def _gone(world: World, view: Observation) -> None:
-    _notice(world, view)
-    told = report(noticed(1, world.now + 20.0, alive=False, reason="host 0 ended"))
-    tasks = (running(0), ended(1), running(2))
-    world.look(replace(view, tasks=tasks, silent=all_answer([0, 2]), report=told))
-
-
 def _maintenance(world: World, view: Observation) -> None:
     world.maintenance = {1: Request(world.now + 60.0, "new kernel", world.now)}
     world.look(view)
@@ -77,10 +70,10 @@ def _left(world: World, view: Observation) -> None:
     _look(world, replace(view, report=report(told)), followed)
 
 
-def _time_limit(world: World, view: Observation) -> None:
+def _after_notice(world: World, view: Observation, task: Task) -> None:
     _notice(world, view)
     told = report(noticed(1, world.now + 20.0, alive=False, reason="host 0 ended"))
-    _look(world, replace(view, report=told), ended(1, TaskState.TIMEOUT))
+    _look(world, replace(view, report=told), task)
 
 
 def _requeued(for_: str) -> Task:
@@ -107,15 +100,17 @@ HAPPENS: dict[str, Callable[[World, Observation], object]] = {
     "node": _of(_requeued("a node of it failed")),
     "node, no requeue": _of(replace(ended(1, TaskState.NODE_FAIL), reason="NodeDown")),
     "drain": lambda world, view: world.look(view),
-    "time limit": _time_limit,
+    "time limit": lambda world, view: _after_notice(world, view, ended(1, TaskState.TIMEOUT)),
     "time limit, no notice": _of(replace(ended(1, TaskState.TIMEOUT), reason="TimeLimit")),
     "missing": _absent,
     "requeue": _of(_requeued("requeued by order (scontrol requeue)")),
     "power down": _of(_requeued("a node of it failed")),
     "preemption": _of(_requeued("preempted")),
-    "preemption, grace": _of(replace(ended(1, TaskState.COMPLETED), preempted=True)),
+    "preemption, grace": lambda world, view: _after_notice(
+        world, view, replace(ended(1, TaskState.COMPLETED), preempted=True)
+    ),
     "notice": _notice,
-    "after notice": _gone,
+    "after notice": lambda world, view: _after_notice(world, view, ended(1)),
     "maintenance": _maintenance,
     "cancel": _of(replace(ended(1, TaskState.CANCELLED), reason="")),
     "backoff": _twice,
