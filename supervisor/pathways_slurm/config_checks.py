@@ -113,6 +113,18 @@ def _ports(settings: "Settings") -> Iterator[Finding]:
         )
 
 
+def _lease(settings: "Settings") -> Iterator[Finding]:
+    # A worker hears of the resource manager five times in each heartbeat timeout.
+    least_s = settings.heartbeat_timeout_s / 2
+    if settings.lease_s < least_s:
+        yield (
+            "PATHWAYS_LEASE_S",
+            f"is less than half of PATHWAYS_HEARTBEAT_TIMEOUT_S={settings.heartbeat_timeout_s:g}: "
+            "healthy workers would end themselves between two heartbeats",
+            f"seconds from {least_s:g} to 3600",
+        )
+
+
 def _local_slices(settings: "Settings") -> Iterator[Finding]:
     if settings.scheduler == "local" and settings.max_slices > _LOCAL_MOST:
         yield (
@@ -184,6 +196,7 @@ _CHECKS: Mapping[tuple[str, ...], Callable[["Settings"], Iterator[Finding]]] = {
     ("TPU_TYPE", "SLICE_SHAPE"): _shape,
     ("TPU_TYPE", "SLICE_SHAPE", "PATHWAYS_CHIPS_PER_HOST"): _chips_per_host,
     ("PATHWAYS_RM_PORT", "PATHWAYS_PROXY_PORT"): _ports,
+    ("PATHWAYS_LEASE_S", "PATHWAYS_HEARTBEAT_TIMEOUT_S"): _lease,
     ("PATHWAYS_SCHEDULER", "MAX_SLICES"): _local_slices,
     ("PATHWAYS_SCHEDULER", "TPU_TYPE", "SLICE_SHAPE", "PATHWAYS_CHIPS_PER_HOST"): _local_hosts,
     ("PATHWAYS_RUNTIME", "PATHWAYS_CONTAINER"): _container,

@@ -322,6 +322,13 @@ def test_everything_wrong_is_said_at_once() -> None:
             "a port from 1 to 65535 other than PATHWAYS_PROXY_PORT=29000",
         ),
         (
+            {"PATHWAYS_LEASE_S": "29", "PATHWAYS_HEARTBEAT_TIMEOUT_S": "60"},
+            "PATHWAYS_LEASE_S",
+            "is less than half of PATHWAYS_HEARTBEAT_TIMEOUT_S=60: healthy workers would end "
+            "themselves between two heartbeats",
+            "seconds from 30 to 3600",
+        ),
+        (
             {"MAX_SLICES": "255"},
             "MAX_SLICES",
             "does not fit PATHWAYS_LOCAL_NETWORK",

@@ -212,7 +212,7 @@ def test_by_default_it_is_this_process_that_is_inherited_from(
 
 
 def test_the_array() -> None:
-    settings = load(PATHWAYS_LEASE_S="2.5", PATHWAYS_NOTICE_S="55")
+    settings = load(PATHWAYS_LEASE_S="7.5", PATHWAYS_NOTICE_S="55")
     spec = launch.array_spec(settings, "tag1", "10.0.0.5", [0, 2], 7)
     assert (spec.tag, spec.indices, spec.hosts_per_task) == ("tag1", (0, 2), 2)
     assert spec.first_incarnation == 7
@@ -228,7 +228,7 @@ def test_the_array() -> None:
         "HOST_BOUNDS": "1,2,1",
         "MEGASCALE_COORDINATOR_ADDRESS": "10.0.0.5",
         "MEGASCALE_NUM_SLICES": "3",
-        "PATHWAYS_LEASE_S": "2.5",
+        "PATHWAYS_LEASE_S": "7.5",
         "PATHWAYS_NOTICE_S": "55",
         "TPU_ACCELERATOR_TYPE": "v6e-8",
         "TPU_CHIPS_PER_HOST_BOUNDS": "2,2,1",
