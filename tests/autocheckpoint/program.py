@@ -8,6 +8,7 @@ Each line it prints is an event, flushed. What it computes shows which step a ch
 """
 
 import argparse
+import logging
 import signal
 import time
 from pathlib import Path
@@ -22,11 +23,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--interval", type=int, default=100_000, help="steps between saves")
     parser.add_argument("--pace", type=float, default=0.05, help="seconds of a step")
-    parser.add_argument("--first", type=float, default=0.0, help="seconds of the first step")
+    parser.add_argument("--first-until", type=Path, help="the first step ends with this file")
     parser.add_argument("--state-mb", type=int, default=1)
     parser.add_argument("--block-commit", type=Path, help="commits wait until this file is there")
     parser.add_argument("--chain", action="store_true", help="has a SIGTERM handler of its own")
     parser.add_argument("--policy", action="store_true", help="has a save policy of its own")
+    parser.add_argument("--verbose", action="store_true", help="logs what the library says")
     return parser.parse_args()
 
 
@@ -55,6 +57,9 @@ def block_commits(until: Path) -> None:
 
 def main() -> None:
     options = parse()
+    if options.verbose:
+        logging.basicConfig()
+        logging.getLogger("pathways_elastic").setLevel(logging.INFO)
     if options.chain:
         signal.signal(signal.SIGTERM, own_handler)
     devices = pathways_elastic.connect()
@@ -87,7 +92,8 @@ def main() -> None:
             first = latest + 1
             say(f"restored {latest} {float(state['x'][0]):.0f}")
         say("ready")
-        time.sleep(options.first)
+        while options.first_until and not options.first_until.exists():
+            time.sleep(0.02)
         for step in range(first, first + options.steps):
             state = update(state)
             jax.block_until_ready(state)

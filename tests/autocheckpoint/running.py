@@ -15,7 +15,7 @@ from pathlib import Path
 TRAINING = Path(__file__).with_name("program.py")
 PYTHON = sys.executable
 # For whatever a loaded machine does in a few seconds when it is quiet.
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 
 
 class Program:

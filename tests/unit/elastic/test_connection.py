@@ -162,3 +162,22 @@ def test_the_package_is_imported_without_jax_and_has_the_manager() -> None:
         "assert manager.Manager\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "usage: python -m pathways_elastic PROGRAM.py"),
+        (["-m"], "usage: python -m pathways_elastic PROGRAM.py"),
+        (["no-such-program.py"], "no-such-program.py: there is no such program"),
+    ],
+)
+def test_a_launcher_without_a_program_says_how_it_is_used(words: list[str], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pathways_elastic", *words],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.startswith(said)) == (2, True), done.stderr

@@ -1,0 +1,196 @@
+# SPDX-FileCopyrightText: The pathways-slurm authors
+# SPDX-License-Identifier: Apache-2.0
+"""Requests and a real CheckpointManager, in the tests' own process and without a service."""
+
+import logging
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orbax.checkpoint as ocp
+import pytest
+from orbax.checkpoint._src.path import atomicity
+from tests.autocheckpoint.running import committed
+
+from pathways_elastic import autocheckpoint
+from pathways_elastic.autocheckpoint import (
+    EXIT_SAVED,
+    Autocheckpoint,
+    AutocheckpointPolicy,
+    NotCommittedError,
+    Options,
+)
+
+type Enable = Callable[..., Autocheckpoint]
+type Make = Callable[..., ocp.CheckpointManager]
+
+
+@pytest.fixture
+def enable() -> Iterator[Enable]:
+    """Turns autocheckpoint on until the end of the test."""
+
+    def on(**options: Any) -> Autocheckpoint:
+        return autocheckpoint.enable(Options(True, **options), environ={})
+
+    before = signal.getsignal(signal.SIGTERM)
+    yield on
+    autocheckpoint.disable()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Makes managers that by themselves save the first step and no other."""
+    made: list[ocp.CheckpointManager] = []
+
+    def one(**options: Any) -> ocp.CheckpointManager:
+        chosen = ocp.CheckpointManagerOptions(**{"save_interval_steps": 10**6, **options})
+        made.append(ocp.CheckpointManager(tmp_path / "steps", options=chosen))
+        return made[-1]
+
+    yield one
+    for manager in made:
+        manager.close()
+
+
+def save(manager: ocp.CheckpointManager, step: int) -> bool:
+    state = {"x": np.full(4, step, np.float32)}
+    return bool(manager.save(step, args=ocp.args.StandardSave(state)))
+
+
+def test_the_step_after_the_request_is_committed_when_save_returns_and_no_other(
+    enable: Enable, make: Make, tmp_path: Path
+) -> None:
+    request, manager = enable(), make()
+    assert [save(manager, step) for step in (1, 2)] == [True, False]
+    manager.wait_until_finished()
+    signal.raise_signal(signal.SIGTERM)
+    assert request.requested
+    assert manager.reached_preemption(3)
+    assert save(manager, 3)
+    assert committed(tmp_path / "steps") == [1, 3]
+    # What frameworks ask after a save, to end by themselves.
+    assert [manager.reached_preemption(step) for step in (3, 4)] == [True, False]
+    assert not save(manager, 4)
+    request.request("again")
+    assert save(manager, 5)
+    assert committed(tmp_path / "steps") == [1, 3, 5]
+
+
+def test_it_leaves_orbax_as_it_was(enable: Enable) -> None:
+    before = dict(vars(ocp.CheckpointManager))
+    enable()
+    assert dict(vars(ocp.CheckpointManager)) != before
+    autocheckpoint.disable()
+    assert dict(vars(ocp.CheckpointManager)) == before
+    assert autocheckpoint.current() is None
+    assert not AutocheckpointPolicy().should_save(None, [], context=None)
+
+
+def test_a_policy_of_the_program_s_own_may_say_it_and_need_not(
+    enable: Enable, make: Make, tmp_path: Path
+) -> None:
+    never = ocp.checkpoint_managers.FixedIntervalPolicy(10**6)
+    explicit = ocp.checkpoint_managers.AnySavePolicy([never, AutocheckpointPolicy()])
+    request, manager = enable(), make(save_decision_policy=explicit)
+    assert not manager.should_save(1)
+    request.request("somebody")
+    assert manager.should_save(1)
+    assert save(manager, 1)
+    silent = make(save_decision_policy=never)
+    request.request("somebody")
+    assert not silent.should_save(2)
+    assert save(silent, 2)
+    assert committed(tmp_path / "steps") == [1, 2]
+
+
+def test_a_save_that_fails_is_raised_and_the_next_step_is_saved(
+    enable: Enable, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, manager = enable(exit_after=True), make()
+    request.request("somebody")
+
+    async def broken(_path: object) -> None:
+        raise OSError("no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomicity.AtomicRenameTemporaryPath, "finalize", broken)
+        with pytest.raises(OSError, match="no space"):
+            save(manager, 1)
+    assert request.requested
+    with pytest.raises(SystemExit) as ended:
+        save(manager, 2)
+    assert ended.value.code == EXIT_SAVED
+    assert committed(tmp_path / "steps") == [2]
+
+
+def test_a_save_that_orbax_calls_done_is_looked_for_in_the_storage(
+    enable: Enable, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, manager = enable(exit_after=True), make()
+    request.request("somebody")
+
+    async def forget(_path: object) -> None:
+        pass
+
+    monkeypatch.setattr(atomicity.AtomicRenameTemporaryPath, "finalize", forget)
+    with pytest.raises(NotCommittedError, match="step 1 is not in"):
+        save(manager, 1)
+    assert request.requested
+
+
+def test_training_goes_on_when_a_save_has_had_its_time(
+    enable: Enable, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, manager = enable(timeout_s=0.3), make()
+    go_on, finalize = threading.Event(), atomicity.AtomicRenameTemporaryPath.finalize
+
+    async def late(self: Any) -> None:
+        go_on.wait()
+        await finalize(self)
+
+    monkeypatch.setattr(atomicity.AtomicRenameTemporaryPath, "finalize", late)
+    request.request("somebody")
+    assert save(manager, 1)
+    assert committed(tmp_path / "steps") == []
+    assert not request.requested
+    go_on.set()
+    request.request("somebody else")
+    assert save(manager, 2)
+    assert committed(tmp_path / "steps") == [1, 2]
+
+
+@pytest.mark.parametrize("options", [{}, {"read_only": True}])
+def test_a_step_that_orbax_refuses_leaves_the_request_for_the_next(
+    options: dict[str, bool],
+    enable: Enable,
+    make: Make,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with make() as earlier:
+        save(earlier, 10)
+    request, manager = enable(), make(**options)
+    request.request("somebody")
+    with caplog.at_level(logging.WARNING, "pathways_elastic"):
+        assert not save(manager, 5)
+    assert "step 5 can't be saved" in caplog.text
+    assert request.requested
+    assert committed(tmp_path / "steps") == [10]
+
+
+def test_a_loop_in_another_thread_ends_the_whole_program(
+    enable: Enable, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(autocheckpoint, "_end", ended.append)
+    request, manager = enable(exit_after=True), make()
+    request.request("somebody")
+    thread = threading.Thread(target=save, args=(manager, 1))
+    thread.start()
+    thread.join()
+    assert ended == [EXIT_SAVED]
+    assert committed(tmp_path / "steps") == [1]
