@@ -293,14 +293,17 @@ class Campaign:
         now = time.monotonic()
         for one in self._open:
             if not one.undone and now >= one.undo_at:
-                self._undo(one)
+                with self._timed("undoing"):
+                    self._undo(one)
         for one in [one for one in self._open if one.undone and one.hit.recovered()]:
             self._open.remove(one)
             self._report.recoveries[one.name].append(time.monotonic() - one.counts_from)
         # Not while the scheduler gives no answer.
         if now - self._repaired > _REPAIR_EVERY_S and self._checker.latest.tasks is not None:
             self._repaired = now
-            if words := self.stage.repair():
+            with self._timed("an administrator's repairs"):
+                words = self.stage.repair()
+            if words:
                 self._report.repairs[words] += 1
                 self._say(words)
         self._workload.tend()

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,6 +34,8 @@ SLICE_BUDGET = (12, 60.0)
 
 _END_S = 90.0
 
+# For a command of an administrator, who has more to do.
+_PATIENCE_S = 4.0
 _AILMENTS = "NodeHost:64|,StateLong:32|,GresUsed:64|,Reason:99|"
 
 # Short windows: what has been restarted often waits long, and chaos has no time for that.
@@ -227,24 +229,33 @@ class SlurmStage:
         jobid"). And it loses count: "gres/tpu: job 2 dealloc of node tpu-0-0 bad node_offset 0"
         means that the node is idle and its TPUs stay taken, until slurmctld is started again.
         """
-        told = self.cluster.run("sinfo", "-h", "-N", "-O", _AILMENTS, check=False).stdout
-        drained, taken = ailing(told)
-        # What is seen once may just be on its way.
-        miscounted, self._taken = taken & self._taken, taken
-        if drained:
-            nodes = ",".join(sorted(drained))
-            self.cluster.run("scontrol", "update", f"nodename={nodes}", "state=resume", check=False)
-            return f"drained nodes resumed: {nodes}"
+        try:
+            drained, taken = ailing(self._slurm("sinfo", "-h", "-N", "-O", _AILMENTS))
+            # What is seen once may just be on its way.
+            miscounted, self._taken = taken & self._taken, taken
+            if drained:
+                self._slurm("scontrol", "update", f"nodename={_list(drained)}", "state=resume")
+                return f"drained nodes resumed: {_list(drained)}"
+        except subprocess.SubprocessError:
+            # Slurm is away; later, then.
+            return ""
         if miscounted:
             self._taken = set()
             self.cluster.stop_slurmctld()
             self.cluster.start_slurmctld()
-            return f"slurmctld started again: TPUs of idle nodes taken: {sorted(miscounted)}"
+            return f"slurmctld started again, as TPUs of idle nodes stay taken: {_list(miscounted)}"
         return ""
+
+    def _slurm(self, *words: str) -> str:
+        return self.cluster.run(*words, timeout_s=_PATIENCE_S).stdout
 
     def close(self) -> None:
         resume(self.service.home)
         self.service.close()
+
+
+def _list(nodes: Iterable[str]) -> str:
+    return ",".join(sorted(nodes))
 
 
 def ailing(sinfo: str) -> tuple[set[str], set[str]]:
