@@ -5,8 +5,8 @@
 Usage: python benchmarks/elastic_recovery.py [--kills N=9]
 
 Starts a service of three slices on 127.106.0.0/16 and trains the transformer of docs/examples with
-each: with the manager of pathways_elastic, and, as the example program does, with pathwaysutils'
-elastic_retry and Orbax checkpoints. Same trainer, same service, same period between snapshots or
+each: with the manager of pathways_elastic, and with pathwaysutils' elastic_retry and Orbax
+checkpoints. Same trainer, same service, same period between snapshots or
 checkpoints. One slice after the other is killed in the middle of a
 step and comes back; the first round compiles for each set of slices and does not count. Then it
 measures what snapshots cost: the time of ten steps with one, and without.
@@ -130,29 +130,12 @@ def with_manager(program: "Program", killer: Killer) -> None:
 
 
 def with_elastic_retry(program: "Program", killer: Killer) -> None:
-    """Trains with elastic_retry, as the example program does, until all kills are done."""
-    # Where it is, elastic_training has said, which the program is from.
-    import train_transformer
-
-    class Reporter(train_transformer.Reporter):
-        def say(self, text: str) -> None:
-            """Nothing: a benchmark speaks for itself."""
-
-        def step(self, step: int, loss: float, slices: Sequence[int]) -> None:
-            super().step(step, loss, slices)
-            killer.completed(step, slices)
+    """Trains with elastic_retry and Orbax until all kills are done."""
+    import elastic_retry_training
 
     with tempfile.TemporaryDirectory() as directory:
-        loop = train_transformer.Loop(
-            trainer=program.trainer,
-            text=program.text,
-            reporter=Reporter(log_period=1_000_000),
-            steps=program.steps,
-            checkpoint_dir=Path(directory),
-            checkpoint_period=PERIOD,
-        )
         try:
-            train_transformer.train(loop, min_slices=1, poll_interval=0.1)
+            elastic_retry_training.train(program, Path(directory), PERIOD, killer.completed)
         except Over:
             return
     raise AssertionError("too few steps for so many kills")

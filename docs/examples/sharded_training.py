@@ -160,7 +160,7 @@ class Trainer:
 
 
 class Checkpoints:
-    """The checkpoints of one attempt; a context manager. Lists committed steps only.
+    """The checkpoints of a run; a context manager. Lists committed steps only.
 
     Args:
         directory: Where they are; an absolute path.
@@ -169,10 +169,15 @@ class Checkpoints:
     """
 
     def __init__(self, directory: Path, shield: Shield = contextlib.nullcontext) -> None:
+        self._directory = directory
         self._shield = shield
         with shield():
-            options = ocp.CheckpointManagerOptions(max_to_keep=2)
-            self._manager = ocp.CheckpointManager(directory, options=options)
+            self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        return ocp.CheckpointManager(
+            self._directory, options=ocp.CheckpointManagerOptions(max_to_keep=2)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +188,7 @@ class Checkpoints:
                 self._manager.close()
             except Exception:
                 # A save in flight may have lost its arrays with the slice; then it is never
-                # committed. The error that ended the attempt is the one to report.
+                # committed. The error that ended the run is the one to report.
                 if error is None:
                     raise
 
@@ -197,8 +202,9 @@ class Checkpoints:
             return self._manager.restore(step, args=target), step, True
 
     def save(self, step: int, state: State) -> None:
-        """Starts to save ``state`` unless it is saved already."""
-        if self._manager.latest_step() != step:
+        """Starts to save ``state`` unless it, or a later one, is saved already."""
+        latest = self._manager.latest_step()
+        if latest is None or step > latest:
             with self._shield():
                 self._manager.save(step, args=ocp.args.StandardSave(state), force=True)
 
@@ -210,6 +216,17 @@ class Checkpoints:
         """
         with self._shield():
             self._manager.wait_until_finished()
+
+    def settle(self) -> None:
+        """Returns once nothing is being saved: what could not be, for a slice was lost, is not."""
+        with self._shield():
+            try:
+                self._manager.wait_until_finished()
+            except jax.errors.JaxRuntimeError:
+                # A manager whose save has failed is of no further use.
+                with contextlib.suppress(jax.errors.JaxRuntimeError):
+                    self._manager.close()
+                self._manager = self._open()
 
 
 def check_same_run(directory: Path, run: Run) -> str | None:

@@ -7,13 +7,13 @@
 
 The batch is divided over all devices; parameters and optimizer state are sharded over the devices
 of a slice and replicated over slices. When a slice is lost, so is every array that touches it: JAX
-raises, and the next attempt starts from the last checkpoint on the slices that are left. When a
-slice comes back, the step boundary after it is seen saves a checkpoint and starts again on all.
+raises, and training goes on from the last snapshot on the slices that are left. A slice that is
+back is taken in between two steps, and one that is about to go is left, without a step taken twice
+(docs/elastic.md). Checkpoints are for the loss of this process, or of the service.
 """
 
 import argparse
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -34,14 +34,17 @@ import jax
 import numpy as np
 import numpy.typing as npt
 import pathwaysutils
-from pathwaysutils.elastic.manager import ElasticRuntimeError, Manager, ScaleUpSignalError
+from jax.sharding import Mesh
 
+import pathways_elastic
 import sharded_training as sharded
 from char_transformer import ModelConfig, load_text
+from pathways_elastic.errors import ElasticError, NoSnapshotError
+from pathways_elastic.manager import ElasticUtils, Event, Manager
 
 TEXT_BYTES = 2_000_000
-MAX_FAILURES_IN_PLACE = 5
-"""Attempts in a row that may fail without one new step: a bug must not be retried for ever."""
+MAX_LOSSES = 100
+"""So many losses are survived: a bug that looks like one must not be retried for ever."""
 
 
 @dataclass
@@ -75,6 +78,27 @@ class Reporter:
         return max(self.losses, default=0)
 
 
+class Steady:
+    """Stands for the manager where there are no slices that could go: plain JAX."""
+
+    def __init__(self, devices: Sequence[jax.Device]) -> None:
+        self.good_slice_to_devices: sharded.Slices = sharded.group_by_slice(devices)
+
+    def maybe_snapshot(self, *, step: int, snapshot: sharded.State) -> None:
+        """Nothing is kept."""
+
+    def maybe_reshard_up(self, **_: Any) -> None:
+        """There is nothing to take in."""
+
+    def maybe_reshard_down(self, *, error: Exception, **_: Any) -> Any:
+        """Raises ``error``."""
+        raise error
+
+
+type Going = tuple[sharded.State, int, Mesh]
+"""What the loop goes on with: the state, how many steps are in it, and the mesh it is on."""
+
+
 @dataclass(frozen=True)
 class Loop:
     """The training loop's arguments; see the command line's help for those not said here."""
@@ -83,67 +107,79 @@ class Loop:
     text: npt.NDArray[np.uint8]
     reporter: Reporter
     steps: int
-    checkpoint_dir: Path
+    manager: Manager | Steady
+    checkpoints: sharded.Checkpoints
     checkpoint_period: int
     min_step_time: float = 0.0
-    shield: sharded.Shield = contextlib.nullcontext
 
-    def attempt(self, slices: sharded.Slices, returned: Callable[[], Set[int]]) -> None:
-        """Trains on ``slices`` until all steps are taken.
-
-        Args:
-            slices: The slices to use, all of the same size.
-            returned: Says which other slices could be used by now.
+    def run(self) -> None:
+        """Trains on whatever slices there are until all steps are taken.
 
         Raises:
-            ScaleUpSignalError: ``returned`` named a slice; a checkpoint of this step is saved.
-            jax.errors.JaxRuntimeError: The runtime failed; DATA_LOSS if a slice was lost.
+            jax.errors.JaxRuntimeError: The runtime failed.
+            ElasticError: Slices were lost too often, or were too few for too long.
         """
-        mesh, indices, report = sharded.build_mesh(slices), sorted(slices), self.reporter
+        try:
+            going = self._begin(self.manager.good_slice_to_devices)
+            self.manager.maybe_snapshot(step=going[1], snapshot=going[0])
+        except jax.errors.JaxRuntimeError as error:
+            going = self._recover(error)
+        state, step, mesh = going
+        # From here on the loop alone holds the state, which each step donates.
+        del going
+        while step < self.steps:
+            due = time.monotonic() + self.min_step_time
+            try:
+                state, loss = self.trainer.step(state, self.text, step, mesh)
+                step += 1
+                self.manager.maybe_snapshot(step=step, snapshot=state)
+                # Reading the loss waits for the step, and so finds out if a slice is gone.
+                self.reporter.step(step, float(loss), sorted(self.manager.good_slice_to_devices))
+                if step % self.checkpoint_period == 0 or step == self.steps:
+                    self.checkpoints.save(step, state)
+                if step == self.steps:
+                    self.checkpoints.wait()
+                elif returned := self.manager.maybe_reshard_up(
+                    step=step, snapshot=state, elastic_handler=self._go_on
+                ):
+                    state, step, mesh = returned
+            except jax.errors.JaxRuntimeError as error:
+                state, step, mesh = self._recover(error)
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    def _begin(self, slices: sharded.Slices) -> Going:
+        """From the newest checkpoint, else from the start."""
+        report, indices = self.reporter, sorted(slices)
+        mesh = sharded.build_mesh(slices)
         report.event("slices", active=indices)
         report.say(f"training on slices {indices}, {mesh.shape['fsdp']} devices each")
+        state, step, restored = self.checkpoints.restore_or_init(self.trainer, mesh)
+        if restored:
+            report.event("restore", step=step, slices=indices)
+            report.say(f"restored the checkpoint of step {step}")
+        return state, step, mesh
+
+    def _recover(self, error: jax.errors.JaxRuntimeError) -> Going:
+        report = self.reporter
+        report.event("error", message=first_line(error))
+        report.say(f"after step {report.furthest}: {first_line(error)}")
+        going: Going = self.manager.maybe_reshard_down(error=error, elastic_handler=self._go_on)
+        return going
+
+    def _go_on(self, elastic_utils: ElasticUtils) -> Going:
+        """The elastic handler: after a loss, and when slices are taken in or left."""
+        # A save that is under way may need a slice that goes, or has gone.
+        self.checkpoints.settle()
+        slices = elastic_utils.good_slice_to_devices
         try:
-            with sharded.Checkpoints(self.checkpoint_dir, self.shield) as checkpoints:
-                state, step, restored = checkpoints.restore_or_init(self.trainer, mesh)
-                if restored:
-                    report.event("restore", step=step, slices=indices)
-                    report.say(f"restored the checkpoint of step {step}")
-                while step < self.steps:
-                    due = time.monotonic() + self.min_step_time
-                    state, loss = self.trainer.step(state, self.text, step, mesh)
-                    step += 1
-                    # Reading the loss waits for the step, and so finds out if a slice is gone.
-                    report.step(step, float(loss), indices)
-                    if step % self.checkpoint_period == 0 or step == self.steps:
-                        checkpoints.save(step, state)
-                    if step < self.steps and (more := returned()):
-                        checkpoints.save(step, state)
-                        checkpoints.wait()
-                        report.say(f"slices {sorted(more)} are back")
-                        raise ScaleUpSignalError
-                    time.sleep(max(0.0, due - time.monotonic()))
-                checkpoints.wait()
-        except jax.errors.JaxRuntimeError as error:
-            report.event("error", message=first_line(error))
-            report.say(f"after step {report.furthest}: {first_line(error)}")
-            raise
-
-
-@dataclass
-class RetryBudget:
-    """Allows retries as long as every few of them make progress."""
-
-    progress: Callable[[], int]
-    limit: int = MAX_FAILURES_IN_PLACE
-    _failures: int = 0
-    _reached: int = -1
-
-    def __call__(self, attempt: int, error: Exception) -> bool:
-        del attempt, error
-        reached = self.progress()
-        self._failures = 1 if reached > self._reached else self._failures + 1
-        self._reached = reached
-        return self._failures < self.limit
+            step, state = elastic_utils.get_next_snapshot()
+        except NoSnapshotError:
+            return self._begin(slices)
+        report, mesh, indices = self.reporter, sharded.build_mesh(slices), sorted(slices)
+        report.event("slices", active=indices)
+        report.event("snapshot", step=step, slices=indices)
+        report.say(f"training on slices {indices}, from the snapshot of step {step}")
+        return state, step, mesh
 
 
 def first_line(error: Exception) -> str:
@@ -151,26 +187,39 @@ def first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-def train(loop: Loop, min_slices: int, poll_interval: float) -> None:
-    """Trains on whatever slices there are: elastically through Pathways, else on all devices."""
+def connect(min_slices: int) -> Sequence[jax.Device]:
+    """The devices to train on: the service's if the program was started for one, else JAX's."""
+    if "PATHWAYS_CLUSTER_ENV" in os.environ:
+        return pathways_elastic.connect(min_slices=min_slices)
+    # For a runtime without a service around it, if JAX_PLATFORMS says that there is one.
+    pathwaysutils.initialize()
+    return jax.devices()
+
+
+@contextlib.contextmanager
+def managing(
+    devices: Sequence[jax.Device], options: argparse.Namespace, reporter: Reporter
+) -> Iterator[Manager | Steady]:
+    """The manager of the service's slices, or its stand-in where there are none."""
     if not pathwaysutils.is_pathways_backend_used():
-        loop.attempt(sharded.group_by_slice(jax.devices()), frozenset)
+        yield Steady(devices)
         return
-    manager = Manager()
-    # The traceback of a failed attempt holds its frames, and those its arrays, until it is
-    # collected; elastic_retry has dropped the error by the time it calls this.
-    retry = manager.elastic_retry(
-        minimum_slice_count=min_slices,
-        poll_interval=poll_interval,
-        pre_callback=gc.collect,
-        retry_policy=RetryBudget(lambda: loop.reporter.furthest),
-    )
 
-    def attempt() -> None:
-        active = {index: manager.slice_to_devices[index] for index in manager.active_slice_indices}
-        loop.attempt(active, lambda: manager.available_inactive_slices)
+    def tell(event: Event) -> None:
+        reporter.say(f"{event.kind}: {event.reason}")
 
-    retry(attempt)()
+    with Manager(
+        devices,
+        snapshot_period=options.snapshot_period,
+        snapshot_buffer_size=1,
+        reshard_check_period=5,
+        max_elastic_down_event_count=MAX_LOSSES,
+        max_reshard_retry_count=3,
+        min_slices=options.min_slices,
+        poll_interval_s=options.poll_interval,
+        on_event=tell,
+    ) as manager:
+        yield manager
 
 
 def parse_options(argv: Sequence[str] | None, env: Mapping[str, str]) -> argparse.Namespace:
@@ -190,6 +239,7 @@ def parse_options(argv: Sequence[str] | None, env: Mapping[str, str]) -> argpars
     add("--seed", type=int, default=0, help="of parameters, batches and dropout; >= 0")
     add("--checkpoint-dir", type=Path, help="resumed from if it holds any; else a temporary one")
     add("--checkpoint-period", type=int, default=10, help="steps between checkpoints")
+    add("--snapshot-period", type=int, default=10, help="steps between snapshots in memory")
     add(
         "--min-slices",
         default=env.get("PATHWAYS_MIN_SLICES", "1"),
@@ -207,8 +257,8 @@ def parse_options(argv: Sequence[str] | None, env: Mapping[str, str]) -> argpars
     except ValueError:
         faults.append(f"--min-slices must be an integer >= 1, got {options.min_slices!r}")
         options.min_slices = 1
-    positive = "steps global_batch seq_len layers width checkpoint_period min_slices log_period"
-    for name in positive.split():
+    positive = "steps global_batch seq_len layers width min_slices log_period"
+    for name in [*positive.split(), "checkpoint_period", "snapshot_period"]:
         if (value := getattr(options, name)) < 1:
             faults.append(f"--{name.replace('_', '-')} must be >= 1, got {value}")
     if options.width % size.heads:
@@ -274,6 +324,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parse_options(argv, os.environ)
     # The program reports a lost slice in one line of its own; these log its traceback as well.
     logging.getLogger("pathwaysutils").setLevel(logging.CRITICAL)
+    logging.getLogger("pathways_elastic").setLevel(logging.ERROR)
     logging.getLogger("absl").setLevel(logging.ERROR)
     stop = StopSignals()
     run = sharded.Run(
@@ -301,28 +352,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.metrics:
             reporter.metrics = stack.enter_context(options.metrics.open("a"))
         try:
-            pathwaysutils.initialize()
-            slices = sharded.group_by_slice(jax.devices())
+            devices = connect(options.min_slices)
+            slices = sharded.group_by_slice(devices)
             if options.min_slices > len(slices):
                 return _refuse(
                     f"--min-slices is {options.min_slices}, but there are only {len(slices)} slices"
                 )
-            text = load_text(TEXT_BYTES)
-            loop = Loop(
-                trainer=sharded.Trainer(run),
-                text=text,
-                reporter=reporter,
-                steps=options.steps,
-                checkpoint_dir=directory.absolute(),
-                checkpoint_period=options.checkpoint_period,
-                min_step_time=options.min_step_time,
-                shield=stop.shield,
-            )
-            train(loop, options.min_slices, options.poll_interval)
+            with (
+                managing(devices, options, reporter) as manager,
+                sharded.Checkpoints(directory.absolute(), stop.shield) as checkpoints,
+            ):
+                loop = Loop(
+                    trainer=sharded.Trainer(run),
+                    text=load_text(TEXT_BYTES),
+                    reporter=reporter,
+                    steps=options.steps,
+                    manager=manager,
+                    checkpoints=checkpoints,
+                    checkpoint_period=options.checkpoint_period,
+                    min_step_time=options.min_step_time,
+                )
+                loop.run()
         except Stopped as stopped:
             reporter.say(f"\nstopped by {stopped} after step {reporter.furthest}")
             return 128 + stopped.signum
-        except (ElasticRuntimeError, jax.errors.JaxRuntimeError) as error:
+        except (ElasticError, jax.errors.JaxRuntimeError) as error:
             reporter.say(f"failed after step {reporter.furthest}: {first_line(error)}")
             return 1
     if losses := reporter.losses:

@@ -12,7 +12,7 @@ from types import FrameType
 from rich.console import Console
 
 from demo_stage import DemoError, Stage, Step, Tail
-from demo_story import CHECKPOINT_PERIOD, Phase, Story, Victim, parse_record
+from demo_story import SNAPSHOT_PERIOD, Phase, Story, Victim, parse_record
 
 # How long each part may take, in seconds. Far above what it takes, below anyone's patience.
 ALL_SLICES_S = 120.0
@@ -164,7 +164,8 @@ def perform(stage: Stage, story: Story, screen: Screen, signals: Signals) -> Non
     plan = story.plan
     training = {
         "steps": plan.steps,
-        "checkpoint-period": CHECKPOINT_PERIOD,
+        "snapshot-period": SNAPSHOT_PERIOD,
+        "checkpoint-period": SNAPSHOT_PERIOD,
         "poll-interval": 1,
         "min-step-time": plan.step_time(stage.back_within_s),
     }

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
-CHECKPOINT_PERIOD = 10
-"""Steps between checkpoints of the training program."""
+SNAPSHOT_PERIOD = 10
+"""Steps between snapshots of the training program, and between its checkpoints."""
 LAST_STEPS = 5
 """All slices must take part in so many last steps."""
 LOSS_FALLS_TO = 0.8
@@ -47,9 +47,9 @@ class Plan:
     def kill_at(self) -> int:
         """The step after which the victim is killed.
 
-        About a third of the way, and between two checkpoints, so that steps are lost.
+        About a third of the way, and between two snapshots, so that steps are lost.
         """
-        period = CHECKPOINT_PERIOD
+        period = SNAPSHOT_PERIOD
         return self.steps // 3 // period * period + period // 2
 
     def step_time(self, back_within_s: float) -> float:
@@ -216,6 +216,8 @@ class Story:
                 return [f"training on slices {_names(record.slices)}"]
             case "restore":
                 return [f"restored the checkpoint of step {record.step}"]
+            case "snapshot":
+                return [f"goes on from the snapshot of step {record.step}"]
             case "error":
                 return [f"training noticed after step {self.reached}: {record.message}"]
             case _:

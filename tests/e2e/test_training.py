@@ -9,7 +9,10 @@ import sys
 
 import pytest
 from tests.e2e.service import ServiceUnderTest, output_of, wait_until
-from tests.e2e.training import PROGRAM, STEPS, Training, losses, read
+from tests.e2e.training import PATIENCE_S, PROGRAM, SMALL, STEPS, Training, losses, read
+
+# Slow enough for slices to be back before all steps are taken.
+OPTIONS = (*SMALL, "--min-step-time", "0.2")
 
 
 @pytest.fixture(scope="module")
@@ -17,10 +20,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     """Losses of the same run on one CPU device, without any service."""
     metrics = tmp_path_factory.mktemp("undisturbed") / "metrics"
     subprocess.run(
-        [sys.executable, PROGRAM, "--steps", str(STEPS), "--metrics", metrics],
+        [sys.executable, PROGRAM, *SMALL, "--steps", str(STEPS), "--metrics", metrics],
         env={"PATH": os.environ["PATH"], "JAX_PLATFORMS": "cpu"},
         stdout=subprocess.DEVNULL,
-        timeout=100,
+        timeout=PATIENCE_S,
         check=True,
     )
     return losses(read(metrics))
@@ -30,7 +33,7 @@ def test_slices_lost_one_after_the_other_change_no_loss(
     service: ServiceUnderTest, undisturbed: dict[int, float]
 ) -> None:
     service.up()
-    training = Training(service)
+    training = Training(service, *OPTIONS)
     # Slice 0 first: its devices are JAX's default ones, and those that a save reads from.
     for victim in (0, 2):
         training.wait_for_steps(5, [0, 1, 2])
@@ -52,7 +55,7 @@ def test_slices_lost_one_after_the_other_change_no_loss(
 
 def test_fewer_slices_than_needed_are_waited_for(service: ServiceUnderTest) -> None:
     service.up()
-    training = Training(service, "--min-slices", "3")
+    training = Training(service, *OPTIONS, "--min-slices", "3")
     training.wait_for_steps(3, [0, 1, 2])
     training.kill_worker(1)
     wait_until(
@@ -69,7 +72,7 @@ def test_fewer_slices_than_needed_are_waited_for(service: ServiceUnderTest) -> N
 
 def test_end_of_the_service_ends_the_program_with_a_message(service: ServiceUnderTest) -> None:
     service.up()
-    training = Training(service)
+    training = Training(service, *OPTIONS)
     training.wait_for_steps(3, [0, 1, 2])
     assert service.run("down").returncode == 0
     output = output_of(training.process)

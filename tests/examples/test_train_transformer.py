@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""The example's loop, its retries, its command line, and the program as a process."""
+"""The example's loop, its command line, and the program as a process."""
 
 import gc
 import io
@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 import pytest
-from pathwaysutils.elastic.manager import ScaleUpSignalError
 
 import sharded_training as sharded
 import train_transformer as program
@@ -47,18 +47,59 @@ def trainer() -> sharded.Trainer:
     )
 
 
-def loop(trainer: sharded.Trainer, directory: Path, steps: int = 7) -> program.Loop:
+class Manager:
+    """Does what the real one does to the loop, with slices that nothing happens to.
+
+    Its snapshots are of every third step. After a loss, ``left`` are the slices to go on with; at
+    the step ``grows_at`` it goes on with all of them, as with slices that are back.
+    """
+
+    def __init__(self, used: dict[int, Any], left: dict[int, Any], grows_at: int = 0) -> None:
+        self.good_slice_to_devices = used
+        self._left = left
+        self._grows_at = grows_at
+        self._kept: tuple[int, Any] = 0, None
+
+    def get_next_snapshot(self) -> tuple[int, Any]:
+        step, state = self._kept
+        mesh = sharded.build_mesh(self.good_slice_to_devices)
+        return step, jax.tree.map(
+            lambda x: jax.device_put(x, sharded.shard_within_slice(x.shape, mesh)), state
+        )
+
+    def maybe_snapshot(self, *, step: int, snapshot: Any) -> None:
+        if step % 3 == 0 or step == self._grows_at:
+            self._kept = step, jax.tree.map(np.asarray, snapshot)
+
+    def maybe_reshard_up(self, *, step: int, elastic_handler: Any, **_: Any) -> Any:
+        if step != self._grows_at:
+            return None
+        self.good_slice_to_devices = slices(0, 1, 2)
+        return elastic_handler(self)
+
+    def maybe_reshard_down(self, *, elastic_handler: Any, **_: Any) -> Any:
+        self.good_slice_to_devices = self._left
+        return elastic_handler(self)
+
+
+def loop(
+    trainer: sharded.Trainer, directory: Path, manager: Any = None, steps: int = 7
+) -> program.Loop:
     return program.Loop(
         trainer=trainer,
         text=load_text(50_000),
         reporter=LossOfASlice(metrics=io.StringIO()),
         steps=steps,
-        checkpoint_dir=directory,
-        checkpoint_period=3,
+        manager=manager or program.Steady(jax.devices()[:4]),
+        checkpoints=sharded.Checkpoints(directory),
+        checkpoint_period=5,
     )
 
 
-def events(loop: program.Loop) -> list[dict[str, Any]]:
+def run(loop: program.Loop) -> list[dict[str, Any]]:
+    """What it tells."""
+    with loop.checkpoints:
+        loop.run()
     assert isinstance(loop.reporter.metrics, io.StringIO)
     return [json.loads(line) for line in loop.reporter.metrics.getvalue().splitlines()]
 
@@ -68,52 +109,51 @@ def undisturbed(
     trainer: sharded.Trainer, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[int, float]:
     undisturbed = loop(trainer, tmp_path_factory.mktemp("undisturbed"))
-    undisturbed.attempt(slices(0, 1, 2), frozenset)
+    run(undisturbed)
     return undisturbed.reporter.losses
 
 
-def test_lost_slice_costs_the_steps_since_the_checkpoint(
+def test_lost_slice_costs_the_steps_since_the_snapshot(
     trainer: sharded.Trainer, undisturbed: dict[int, float], tmp_path: Path
 ) -> None:
-    run = loop(trainer, tmp_path)
-    assert isinstance(run.reporter, LossOfASlice)
-    run.reporter.at = 5
-    with pytest.raises(jax.errors.JaxRuntimeError):
-        run.attempt(slices(0, 1, 2), frozenset)
-    run.attempt(slices(0, 2), frozenset)
-
-    told = [(e["event"], e.get("step", e.get("active", e.get("message")))) for e in events(run)]
+    disturbed = loop(trainer, tmp_path, Manager(slices(0, 1, 2), left=slices(0, 2)))
+    assert isinstance(disturbed.reporter, LossOfASlice)
+    disturbed.reporter.at = 5
+    told = [(e["event"], e.get("step", e.get("active", e.get("message")))) for e in run(disturbed)]
     assert told == [
         ("slices", [0, 1, 2]),
         *(("step", n) for n in range(1, 5)),
         ("error", "DATA_LOSS: slice 1 is gone"),
         ("slices", [0, 2]),
-        ("restore", 3),
+        ("snapshot", 3),
         *(("step", n) for n in range(4, 8)),
     ]
-    assert run.reporter.losses == pytest.approx(undisturbed, rel=1e-4)
+    assert disturbed.reporter.losses == pytest.approx(undisturbed, rel=1e-4)
 
 
-def test_returned_slice_ends_the_attempt_at_a_saved_step(
+def test_returned_slice_is_taken_in_between_two_steps(
     trainer: sharded.Trainer, undisturbed: dict[int, float], tmp_path: Path
 ) -> None:
-    run = loop(trainer, tmp_path)
-    with pytest.raises(ScaleUpSignalError):
-        run.attempt(slices(0, 2), lambda: frozenset({1} if run.reporter.furthest == 2 else ()))
-    run.attempt(slices(0, 1, 2), frozenset)
-    restores = [e["step"] for e in events(run) if e["event"] == "restore"]
-    assert restores == [2]
-    assert run.reporter.losses == pytest.approx(undisturbed, rel=1e-4)
+    disturbed = loop(trainer, tmp_path, Manager(slices(0, 2), left={}, grows_at=2))
+    told = [(e["event"], e["step"], e["slices"]) for e in run(disturbed) if "step" in e]
+    assert told == [
+        *(("step", n, [0, 2]) for n in (1, 2)),
+        ("snapshot", 2, [0, 1, 2]),
+        *(("step", n, [0, 1, 2]) for n in range(3, 8)),
+    ]
+    assert disturbed.reporter.losses == pytest.approx(undisturbed, rel=1e-4)
 
 
-def test_failed_attempt_leaves_no_arrays(trainer: sharded.Trainer, tmp_path: Path) -> None:
-    run = loop(trainer, tmp_path)
-    assert isinstance(run.reporter, LossOfASlice)
-    run.reporter.at = 5
+def test_slice_lost_where_no_manager_is_ends_the_run_and_leaves_no_arrays(
+    trainer: sharded.Trainer, tmp_path: Path
+) -> None:
+    lost = loop(trainer, tmp_path)
+    assert isinstance(lost.reporter, LossOfASlice)
+    lost.reporter.at = 4
     gc.collect()
     before = len(jax.live_arrays())
     with pytest.raises(jax.errors.JaxRuntimeError) as caught:
-        run.attempt(slices(0, 1, 2), frozenset)
+        run(lost)
     assert len(jax.live_arrays()) > before
     del caught
     gc.collect()
@@ -121,26 +161,13 @@ def test_failed_attempt_leaves_no_arrays(trainer: sharded.Trainer, tmp_path: Pat
 
 
 def test_finished_run_takes_no_step_again(trainer: sharded.Trainer, tmp_path: Path) -> None:
-    loop(trainer, tmp_path, steps=2).attempt(slices(0, 2), frozenset)
-    again = loop(trainer, tmp_path, steps=2)
-    again.attempt(slices(0, 2), frozenset)
-    assert [e["event"] for e in events(again)] == ["slices", "restore"]
-
-
-def test_retries_go_on_while_they_make_progress() -> None:
-    reached = iter([1, 2, 3, 4, 4, 4, 9])
-    budget = program.RetryBudget(lambda: next(reached), limit=4)
-    assert all(budget(n, ValueError()) for n in range(7))
-
-
-def test_retries_in_place_run_out() -> None:
-    budget = program.RetryBudget(lambda: 7, limit=3)
-    assert [budget(n, ValueError()) for n in range(4)] == [True, True, False, False]
+    run(loop(trainer, tmp_path, steps=2))
+    assert [e["event"] for e in run(loop(trainer, tmp_path, steps=2))] == ["slices", "restore"]
 
 
 def test_every_bad_option_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     bad = "--steps 0 --width 30 --dropout 1 --seed -1 --poll-interval 0 --min-slices x"
-    bad += " --min-step-time -1"
+    bad += " --min-step-time -1 --snapshot-period 0"
     with pytest.raises(SystemExit) as ended:
         program.parse_options(bad.split(), {})
     assert ended.value.code == 2
@@ -152,6 +179,7 @@ def test_every_bad_option_is_told_at_once(capsys: pytest.CaptureFixture[str]) ->
         "--seed must be >= 0, got -1",
         "--poll-interval must be > 0, got 0.0",
         "--min-step-time must be >= 0, got -1.0",
+        "--snapshot-period must be >= 1, got 0",
         "--min-slices must be an integer >= 1, got 'x'",
     ):
         assert fault in told

@@ -42,7 +42,7 @@ def good_story() -> tuple[Story, list[str]]:
     lines += train(story, 26, 26, ALL, at=110.1)  # was under way
     lines += story.on_record(Record("error", 110.2, message="DATA_LOSS: slice 1"))
     lines += story.on_record(Record("slices", 110.3, slices=LEFT))
-    lines += story.on_record(Record("restore", 110.4, step=20, slices=LEFT))
+    lines += story.on_record(Record("snapshot", 110.4, step=20, slices=LEFT))
     lines += train(story, 21, 30, LEFT, at=111.5)
     lines += story.on_slice(112.0, SliceView("STARTING", 2))
     lines += story.on_slice(113.0, SliceView("READY", 2))
@@ -81,7 +81,7 @@ def test_good_story_is_told_in_order() -> None:
         "slice 1 killed after step 25 (kill -9 of pid 4711, the worker on slice-1-host-0)",
         "training noticed after step 26: DATA_LOSS: slice 1",
         "training on slices 0,2",
-        "restored the checkpoint of step 20",
+        "goes on from the snapshot of step 20",
         "next step, on slices 0,2, 1.5 s after the kill (6 steps lost)",
         "slice 1 is ready again, 3.0 s after the kill (run 2)",
         "all 3 slices train again, 4.0 s after the kill",
