@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many training runs whose slices are killed at random moments: does each end as if none were?
 
-Usage: python benchmarks/elastic_soak.py [--runs N=100] [--steps N=40] [--seed N]
+Usage: python benchmarks/elastic_soak.py [--runs N=100] [--steps N=40] [--moments N=3] [--seed N]
 
 Starts a service of three slices on 127.106.0.0/16. Each run trains the transformer of
 docs/examples; its workers are killed with SIGKILL, come back after a while, and are killed again:
@@ -14,6 +14,7 @@ Exit code 0 if all have.
 import argparse
 import collections
 import gc
+import itertools
 import random
 import statistics
 import sys
@@ -62,6 +63,8 @@ class Chaos:
     def before_step(self, step: int) -> None:
         """Now, or within the time of a step or so."""
         kind = self.moments.pop(step, None)
+        if kind is not None:
+            self._await_spare()
         if kind == "snapshot":
             # It is taken at the next such step, and must not be over before.
             self.moments[-(-step // SNAPSHOT_PERIOD) * SNAPSHOT_PERIOD] = "in snapshot"
@@ -74,6 +77,11 @@ class Chaos:
             self._later(self.chance.uniform(0, 0.1), kind, 1)
         elif kind in ("step", "two", "twice"):
             self._later(self.chance.uniform(0, 0.15), kind, 2 if kind == "two" else 1)
+
+    def _await_spare(self) -> None:
+        """Until a worker can be killed and another one is left: those that are dead come back."""
+        while sum(map(self.service.alive, self.service.slices)) < 2:
+            time.sleep(0.02)
 
     def after_snapshot(self) -> None:
         """Copies are on their way, if it was a step with a snapshot."""
@@ -138,8 +146,24 @@ class Chaos:
             self.service.revive(index)
 
 
-def soak(service: Service, runs: int, steps: int, seed: int) -> int:
-    """Returns how many runs have failed."""
+@dataclass(frozen=True)
+class Outcome:
+    """Of many runs: how many have failed, and the kills of all, by kind."""
+
+    failures: int
+    kills: collections.Counter[str]
+
+
+def soak(service: Service, runs: int, steps: int, seed: int, moments: int = 3) -> Outcome:
+    """Does what the module says.
+
+    Args:
+        service: Whose workers are killed.
+        runs: How many runs.
+        steps: Of each.
+        seed: Of all that is random.
+        moments: At which something happens, in each run.
+    """
     import jax
     import pathwaysutils
 
@@ -169,12 +193,12 @@ def soak(service: Service, runs: int, steps: int, seed: int) -> int:
     expected = run(Chaos(service, {}, random.Random(seed)))
     this, proxy = psutil.Process(), service.proxy()
     failures, kills = 0, collections.Counter[str]()
+    kinds = itertools.cycle(KINDS)
     for number in range(runs):
         chance = random.Random(seed * 1_000_003 + number)
-        moments = chance.sample(range(1, steps - 2), 3)
-        # Each kind comes in turn, beside two at random.
-        kinds = [KINDS[number % len(KINDS)], chance.choice(KINDS), chance.choice(KINDS)]
-        chaos = Chaos(service, dict(zip(moments, kinds, strict=True)), chance)
+        # Each kind comes in turn, at a moment of its own.
+        plan = {step: next(kinds) for step in chance.sample(range(1, steps - 2), moments)}
+        chaos = Chaos(service, plan, chance)
         began, outcome = time.monotonic(), "ok"
         try:
             difference = elastic_training.largest_difference(run(chaos), expected)
@@ -201,7 +225,7 @@ def soak(service: Service, runs: int, steps: int, seed: int) -> int:
         median, longest = statistics.median(program.recoveries), max(program.recoveries)
         print(f"from the error to the next completed step: {median:.2f} s, at most {longest:.2f} s")
         print(f"steps taken again: at most {max(program.lost)}, snapshot period {SNAPSHOT_PERIOD}")
-    return failures
+    return Outcome(failures, kills)
 
 
 def main() -> int:
@@ -211,12 +235,14 @@ def main() -> int:
     )
     parser.add_argument("--runs", type=int, default=100, help="training runs (default: 100)")
     parser.add_argument("--steps", type=int, default=40, help="of each run (default: 40)")
+    parser.add_argument("--moments", type=int, default=3, help="with kills, of each (default: 3)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments (default: 1)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, elastic_service.serve(Path(directory)) as up:
         elastic_service.prepare_jax(up)
         try:
-            return min(1, soak(up, options.runs, options.steps, options.seed))
+            outcome = soak(up, options.runs, options.steps, options.seed, options.moments)
+            return min(1, outcome.failures)
         finally:
             elastic_service.release_jax()
 

@@ -128,6 +128,7 @@ class Fleet:
             SliceShortageError: They are not in time, or the service ends.
         """
         wanted, timeout_s = self._options.min_slices, self._options.slices_timeout_s
+        _expect_service(self._board)
         if len(active) >= wanted:
             return active
         have = f"slices {sorted(active)} answer, and min_slices is {wanted}"
@@ -156,6 +157,13 @@ class Fleet:
         )
 
 
+def _expect_service(board: NoticeBoard) -> None:
+    if board.ends is not None:
+        raise SliceShortageError(
+            f"the service ends: {board.ends}. No slice comes back, and those that are left go too"
+        )
+
+
 class _Progress:
     """Tells how far waiting has come: when that changes, and from time to time."""
 
@@ -171,9 +179,8 @@ class _Progress:
         """Raises SliceShortageError if more will never come."""
         if len(found) >= self._count:
             return
+        _expect_service(self._board)
         have = f"slices {sorted(found)} answer of the {self._count} that are waited for"
-        if self._board.ends is not None:
-            raise SliceShortageError(f"{have}, and the service ends: {self._board.ends}")
         now = time.monotonic()
         # The first look finds what was told when waiting began.
         if self._told not in (None, found) or now - self._told_at > _PROGRESS_S:

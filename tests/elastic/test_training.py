@@ -157,11 +157,14 @@ def test_the_documented_loop_takes_slices_back(service: Service, make_manager: M
 
 
 @pytest.mark.timeout(240)
-def test_runs_whose_slices_are_killed_at_random_end_as_one_whose_are_not(
+def test_a_run_with_ten_kills_of_every_kind_ends_as_one_without(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """In a step, a snapshot, a handler, while slices are taken in; two at once, the same twice."""
     caplog.set_level(logging.ERROR, "pathways_elastic")
-    assert elastic_soak.soak(service, runs=3, steps=20, seed=7) == 0
+    outcome = elastic_soak.soak(service, runs=1, steps=40, seed=7, moments=12)
+    assert outcome.failures == 0
+    assert outcome.kills.total() >= 10, outcome.kills
 
 
 class Compilations:
