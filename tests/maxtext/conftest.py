@@ -11,6 +11,7 @@ import pytest
 from slurm.devcluster.cluster import DevCluster
 from slurm.devcluster.options import Options
 from tests.e2e.service import CHECKOUT
+from tests.maxtext.workload import PATIENCE_S
 from tests.slurm.service.service import SlurmService
 
 GRACE_S = 10
@@ -53,10 +54,14 @@ def service(environment: Path) -> Iterator[SlurmService]:
                 # Its version of JAX is the service's by being the same environment.
                 PATHWAYS_ENVIRONMENT=str(environment),
                 PATHWAYS_SLURM_EXTRA_ARGS="--exclude=tpu-2-0",
+                # MaxText compiles on all CPUs of this machine, and everything else waits for that.
+                PATHWAYS_SLURM_TIMEOUT_S="30",
+                PATHWAYS_HEARTBEAT_TIMEOUT_S="60",
+                PATHWAYS_LEASE_S="120",
             )
             try:
                 one.sbatch()
-                one.wait_for("READY")
+                one.wait_for("READY", timeout_s=PATIENCE_S)
                 yield one
             finally:
                 one.close()

@@ -15,6 +15,7 @@ from tests.maxtext.workload import (
     ENDLESS,
     MAXTEXT,
     MODEL,
+    PATIENCE_S,
     PERIOD,
     Job,
     Process,
@@ -59,7 +60,7 @@ def test_maxtext_goes_on_without_a_slice_and_takes_it_back(service: SlurmService
     os.kill(lost["hosts"][0]["pid"], signal.SIGKILL)
     without = training.wait_for_step(0, slices=1, after=len(before))
     service.cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
-    service.wait_for_slice(1, "READY", above=lost["incarnation"])
+    service.wait_for_slice(1, "READY", above=lost["incarnation"], timeout_s=PATIENCE_S)
     training.wait_for_step(0, slices=2, after=len(without))
 
     training.process.send_signal(signal.SIGTERM)
