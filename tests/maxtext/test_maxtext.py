@@ -4,6 +4,7 @@
 
 import math
 import os
+import re
 import signal
 from itertools import groupby
 from pathlib import Path
@@ -74,23 +75,38 @@ def test_maxtext_goes_on_without_a_slice_and_takes_it_back(service: SlurmService
 
 
 def test_a_job_that_has_to_end_is_requeued_and_resumes(service: SlurmService) -> None:
-    job = Job(service, MAXTEXT, *MODEL, *CHECKPOINTS, ENDLESS)
-    job.wait_for_step(PERIOD + 5, slices=2)
+    job = Job(
+        service,
+        MAXTEXT,
+        *(*MODEL, *CHECKPOINTS, ENDLESS),
+        environ={"ENABLE_AUTOCHECKPOINT": "true", "EXIT_AFTER_AUTOCHECKPOINT": "true"},
+    )
+    first = job.wait_for_step(PERIOD + 5, slices=2)
+    assert first[0].number == 0
     directory = service.home / "maxtext" / f"maxtext-{job.id}"
-    wait_until(lambda: PERIOD in _committed(directory), 60, f"{_committed(directory)}")
+    wait_until(lambda: PERIOD in _committed(directory), PATIENCE_S, job.tail, 0.2)
 
-    # As Slurm does it with --signal=B:USR1@120 when the time is nearly up.
+    # As Slurm does it with --signal=B:USR1@120 when the time is nearly up. It ends MaxText.
     service.cluster.run("scancel", "--batch", "--signal=USR1", job.id)
     job.wait_for(f"job {job.id} was told that it must end; requeued, 1 of 100")
-    before = job.steps
-    job.wait_for_state("RUNNING", restarts=1)
-    job.wait_for_step(0, slices=2, after=len(before))
+    before = len(job.steps)
+    resumed = job.wait_for_step(0, slices=2, after=before)
+    assert job.row["restarts"] == "1"
+    _expect_resumed(resumed[before:])
+
+    # SIGTERM has MaxText save the step that it is at.
+    service.cluster.run("scancel", "--batch", "--signal=TERM", job.id)
+    job.wait_for(f"job {job.id} was told that it must end; requeued, 2 of 100")
+    (saved,) = re.findall(r"autocheckpoint: step (\d+) is committed", job.text)
+    before = len(job.steps)
+    resumed = job.wait_for_step(0, slices=2, after=before)
+    assert job.row["restarts"] == "2"
+    assert resumed[before].number == int(saved) + 1
 
     service.cluster.run("scancel", job.id)
-    job.wait_for_state("CANCELLED", restarts=1)
-    wait_until(lambda: not _maxtexts(service), 60, "MaxText has ended with its job")
-    assert job.steps[0].number == 0
-    _expect_resumed(job.steps[len(before) :])
+    job.wait_for_state("CANCELLED", restarts=2)
+    wait_until(lambda: not _maxtexts(service), PATIENCE_S, "MaxText has ended with its job")
+    assert all(math.isfinite(step.loss) for step in job.steps)
 
 
 def _maxtexts(service: SlurmService) -> list[str]:

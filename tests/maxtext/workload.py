@@ -4,6 +4,7 @@
 
 import re
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,12 +121,26 @@ class Job(Workload):
     """The script as a job of Slurm's."""
 
     def __init__(
-        self, service: SlurmService, script: Path, *argv: str, options: tuple[str, ...] = ()
+        self,
+        service: SlurmService,
+        script: Path,
+        *argv: str,
+        options: tuple[str, ...] = (),
+        environ: Mapping[str, str] = {},  # nobody changes it
     ) -> None:
+        """Submits it.
+
+        Args:
+            service: Whose slices it drives.
+            script: Of the checkout.
+            argv: Its words.
+            options: Of sbatch.
+            environ: Variables that it gets besides the service's.
+        """
         super().__init__(service, service.home.parent / f"{script.stem}-job.log")
         done = subprocess.run(
             ["sbatch", "--parsable", f"--output={self.log}", *options, script, *argv],
-            env=service.environ,
+            env={**service.environ, **environ},
             cwd=service.home.parent,
             stdin=subprocess.DEVNULL,
             capture_output=True,
