@@ -109,6 +109,11 @@ setup_env::read_options() {
 	fi
 	[[ ${base} == /* ]] || base="${PWD}/${base}"
 	base="${base%/}"
+	if [[ -n ${with_images} && ! "$(setup_env::images)" =~ ^/[^[:space:]:]+$ ]]; then
+		setup_env::fail_usage "Images can't be kept in '$(setup_env::images)'." \
+			"Enroot takes no path with spaces or colons: name another one with --dir, or" \
+			"PATHWAYS_IMAGE_DIR; or leave images out with --no-images."
+	fi
 }
 
 setup_env::_check_jax() {
