@@ -12,7 +12,7 @@ PROGRAM = CHECKOUT / "docs" / "examples" / "train_transformer.py"
 SMALL = ("--global-batch=12", "--seq-len=16", "--layers=1", "--width=16")
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_a_job_whose_program_ends_in_the_grace_time_is_requeued_and_resumes(
     service: SlurmService,
 ) -> None:

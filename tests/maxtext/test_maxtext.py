@@ -24,7 +24,7 @@ from tests.maxtext.workload import (
 )
 from tests.slurm.service.service import SlurmService
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1800)
 
 
 def _committed(directory: Path) -> list[int]:

@@ -28,7 +28,7 @@ PERIOD = 20
 CHECKPOINTS = (f"checkpoint_period={PERIOD}", "max_num_checkpoints_to_keep=3")
 
 # MaxText compiles for ten seconds on a quiet machine, and for minutes on a busy one.
-PATIENCE_S = 300.0
+PATIENCE_S = 600.0
 
 _STEP = re.compile(
     r"completed step: (\d+), .*?live slice count: (\d+), .*?\bloss: ([0-9.]+|nan|inf)"
