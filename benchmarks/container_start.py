@@ -7,8 +7,8 @@ starts the service on it in turns, without and with containers, so that what els
 meets both sides alike. Measured are the seconds from sbatch until cluster.env is there, and those
 of each component from the start of its process, which becomes the component, until it answers.
 
-The image is there beforehand ("imported"), and each service finds it packed, since the end of the
-one before has removed what was unpacked. Enroot is the one on PATH, or else the tests' stand-in.
+The image is there beforehand. The first round unpacks it and fills caches; it does not count.
+Enroot is the one on PATH, or else the tests' stand-in.
 """
 
 import os
@@ -40,7 +40,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Side:
-    """A service in one of the two ways, and the seconds that its starts took, by what."""
+    """A service in one of the two ways, and the seconds that its starts took, by what started."""
 
     bench: Bench
     seconds: dict[str, list[float]] = field(default_factory=dict)
@@ -61,8 +61,6 @@ class Side:
             found[name] = answered[name] - identity.start_time / _TICKS
         self.bench.cancel(job)
         wait(lambda: not (home / "cluster.env").exists(), "the end of the service")
-        for name, seconds in found.items():
-            self.seconds.setdefault(name, []).append(seconds)
         return found
 
     def _answers(self, published: Path) -> Mapping[str, float]:
@@ -103,11 +101,14 @@ def compare(rounds: int) -> int:
             for name, settings in (("without", {}), ("with", in_containers)):
                 (directory / name).mkdir()
                 sides[name] = Side(Bench(cluster, directory / name, **settings))
-            for turn in range(rounds):
+            for turn in range(1 + rounds):
                 for name, side in sides.items():
-                    took = ", ".join(f"{of} {s:.2f} s" for of, s in side.measure().items())
-                    print(f"round {turn + 1}, {name:7} containers: {took}", flush=True)
-            layer = _layer_alone(sides["with"].bench)
+                    found = side.measure()
+                    took = ", ".join(f"{of} {s:.2f} s" for of, s in found.items())
+                    print(f"round {turn}, {name:7} containers: {took}", flush=True)
+                    for of, s in found.items() if turn else ():
+                        side.seconds.setdefault(of, []).append(s)
+            layer = _layer_alone(sides["with"].bench, directory / "alone")
     _summarize(sides["without"], sides["with"], layer)
     return 0
 
@@ -128,14 +129,15 @@ def _container_settings(directory: Path) -> dict[str, str]:
     }
 
 
-def _layer_alone(bench: Bench) -> tuple[float, float]:
-    """Seconds until a program that does nothing has ended: when it has to be unpacked, and then."""
+def _layer_alone(bench: Bench, directory: Path) -> tuple[float, float]:
+    """Seconds until a program that does nothing has ended: the image packed, and unpacked."""
+    environment = {**bench.environ, "PATHWAYS_CONTAINER_DIR": str(directory)}
     image = containers.images_of(bench.settings).server
     command = [str(containers.RUN), image, "nothing", "--", "/bin/sh", "-c", ":"]
     seconds = []
     for _ in range(6):
         began = time.monotonic()
-        subprocess.run(command, env=bench.environ, stderr=subprocess.DEVNULL, check=True)
+        subprocess.run(command, env=environment, stderr=subprocess.DEVNULL, check=True)
         seconds.append(time.monotonic() - began)
     return seconds[0], statistics.median(seconds[1:])
 

@@ -39,6 +39,9 @@ compute()
 # Of 16 devices on two slices: the sums of the squares of 0..7 and of 1..8.
 COMPUTED = "16 [140.0, 204.0]\n"
 
+# For whatever takes a few seconds on a machine that is quiet.
+PATIENCE_S = 120.0
+
 # What a container has of its own beside the variables that a component is given.
 CONTAINERS_OWN = {"HOME", "LOGNAME", "OLDPWD", "PATH", "PWD", "SHELL", "SHLVL", "TERM", "USER", "_"}
 LOCALE = ("LANG", "LC_", "TZ")
@@ -78,14 +81,20 @@ def _client(service: ServiceUnderTest, *arguments: str) -> subprocess.Popen[str]
     return service.start("run", "--", sys.executable, "-c", CLIENT, *arguments)
 
 
+def _expect_output(client: subprocess.Popen[str], expected: str) -> None:
+    """All that is left to be read of it; and that it succeeds."""
+    said, _ = client.communicate(timeout=PATIENCE_S)
+    assert (said, client.returncode) == (expected, 0)
+
+
 def _expect_no_trace(service: ServiceUnderTest, containers: Path) -> None:
     """No process, no attempt, and no mount of either."""
-    service.expect_nothing_left()
+    service.expect_nothing_left(PATIENCE_S)
 
     def clean() -> bool:
         return not any((containers / "attempts").iterdir())
 
-    wait_until(clean, 60.0, lambda: f"attempts: {list((containers / 'attempts').iterdir())}")
+    wait_until(clean, PATIENCE_S, lambda: f"attempts: {list((containers / 'attempts').iterdir())}")
     for mounts in Path("/proc").glob("[0-9]*/mountinfo"):
         # Another's process, or one that has ended.
         with contextlib.suppress(OSError):
@@ -100,12 +109,12 @@ def _goes_and_comes_back(service: SlurmService, end: Callable[[str], None]) -> N
     service.wait_for("READY")
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_everything_works_in_containers_as_it_does_without(
     service: SlurmService, containers: Path, tmp_path: Path
 ) -> None:
     job = service.sbatch()
-    status = service.wait_for("READY", timeout_s=120)
+    status = service.wait_for("READY", timeout_s=PATIENCE_S)
 
     # Command lines and environments are the same.
     pids = golden.check(
@@ -133,8 +142,7 @@ def test_everything_works_in_containers_as_it_does_without(
     assert client.stdout.readline() == COMPUTED
     _goes_and_comes_back(service, lambda at: os.kill(service.worker_on(at), signal.SIGTERM))
     go_on.touch()
-    assert output_of(client) == COMPUTED
-    assert client.returncode == 0
+    _expect_output(client, COMPUTED)
 
     # A host that is killed is its slice's end, and its slice's only.
     _goes_and_comes_back(service, lambda at: os.kill(service.worker_on(at), signal.SIGKILL))
@@ -145,7 +153,9 @@ def test_everything_works_in_containers_as_it_does_without(
     before = service.status()
     os.kill(service.pid_of("supervise"), signal.SIGKILL)
     wait_until(
-        lambda: any(e["reason"] == "SupervisorAdopted" for e in service.events()), 60.0, "adopted"
+        lambda: any(e["reason"] == "SupervisorAdopted" for e in service.events()),
+        PATIENCE_S,
+        "adopted",
     )
     after = service.wait_for("READY")
     assert (after["rm"]["pid"], after["proxy"]["pid"]) == (
@@ -158,20 +168,20 @@ def test_everything_works_in_containers_as_it_does_without(
     os.kill(_parent(keeper), signal.SIGKILL)
     wait_until(
         lambda: service.status()["proxy"]["pid"] not in (None, before["proxy"]["pid"]),
-        60.0,
+        PATIENCE_S,
         lambda: f"another proxy: {service.logs()}",
     )
     assert not Path(f"/proc/{before['proxy']['pid']}").exists()
     service.wait_for("READY")
-    assert output_of(_client(service)) == 2 * COMPUTED
+    _expect_output(_client(service), 2 * COMPUTED)
 
     service.cluster.run("scancel", job)
-    wait_until(lambda: service.job_state(job) == "CANCELLED", 60.0, "the job ends", 0.2)
+    wait_until(lambda: service.job_state(job) == "CANCELLED", PATIENCE_S, "the job ends", 0.2)
     _expect_no_trace(service, containers)
     assert service.status()["service"] == "STOPPED"
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 def test_the_local_scheduler_runs_containers_too(
     in_containers: dict[str, str], containers: Path, tmp_path: Path
 ) -> None:
@@ -193,9 +203,9 @@ def test_the_local_scheduler_runs_containers_too(
             os.kill(pid, signal.SIGKILL)
         service.wait_for_slice(1, "READY", above=slices[1]["incarnation"])
         assert not [pid for pid in ended if Path(f"/proc/{pid}").exists()]
-        assert output_of(_client(service)) == 2 * COMPUTED
+        _expect_output(_client(service), 2 * COMPUTED)
         os.killpg(root.pid, signal.SIGINT)
-        assert root.wait(60) == 0, output_of(root)
+        assert root.wait(PATIENCE_S) == 0, output_of(root)
         _expect_no_trace(service, containers)
     finally:
         service.close()
