@@ -43,7 +43,7 @@ async def cells(cluster_env: Path, directory: Path) -> None:
     waits = Waits(cluster_env, late)
     logging.getLogger("pathways_elastic").addHandler(waits)
     refused(late, min_slices=3)
-    refused(late, timeout_s=2)
+    refused(late, timeout_s=4)
     waits.cell = 2
     devices = pathways_elastic.connect()
     print(f"connected {len(devices)}", flush=True)

@@ -61,22 +61,24 @@ def test_bash_and_run_pass_the_signal_on_and_the_next_run_goes_on_from_the_step(
     assert saved == program.steps[-1] >= 5
 
     # A storage that hangs: the attempt has its time, and leaves nothing that would be restored.
-    hanging = [PYTHON, TRAINING, steps, "--policy", "--block-commit", tmp_path / "never"]
-    program = start(*hanging, **ENDS, AUTOCHECKPOINT_TIMEOUT_S="1.5")
+    options = ["--policy", "--verbose", "--block-commit", tmp_path / "never"]
+    program = start(PYTHON, TRAINING, steps, *options, **ENDS, AUTOCHECKPOINT_TIMEOUT_S="1.5")
     program.wait_to_say(f"step {saved + 2}")
     program.terminate()
     assert program.wait() == EXIT_NOT_SAVED, program
     assert program.said[-1] == "committing"
     assert f"step {program.steps[-1]} was not committed within 1.5 s" in program.log
+    of_the_last = rf"step {saved}, committed \d+ s ago"
+    assert re.search(f"restoring the checkpoint of {of_the_last}", program.log)
+    assert re.search(f"the last committed checkpoint is of {of_the_last}", program.log)
     assert committed(steps) == [saved]
 
     # Off by default: SIGTERM ends it as it ends any program.
-    program = start(PYTHON, TRAINING, steps, "--policy", "--verbose")
+    program = start(PYTHON, TRAINING, steps, "--policy")
     program.wait_to_say(f"step {saved + 1}")
     program.terminate()
     assert program.wait() == -15, program
     assert program.said[0] == f"restored {saved} {saved}"
-    assert re.search(f"restoring the checkpoint of step {saved}, committed \\d+ s ago", program.log)
     assert committed(steps) == [saved]
 
 
@@ -118,10 +120,10 @@ def test_a_notice_of_a_slice_is_heard_answered_and_gone_on_after(
 ) -> None:
     steps, answers = tmp_path / "steps", cluster_env.with_name(notices.DIRECTORY)
     going = Going(1, 1, time.time() + 300, "maintenance (new kernel)")
-    training = [PYTHON, TRAINING, steps, "--policy", "--steps", "100"]
+    training = [PYTHON, TRAINING, steps, "--policy"]
     environ = {**ENDS, "PATHWAYS_ON_NOTICE": "forward"}
     program = start(run_command, "run", "--restarts", "1", "--", *training, **environ)
-    stays = start(PYTHON, TRAINING, tmp_path / "stays", "--steps", "100", "--policy", **ON)
+    stays = start(PYTHON, TRAINING, tmp_path / "stays", "--policy", **ON)
     program.wait_to_say("step 3")
     stays.wait_to_say("step 3")
     announce(1, going)
@@ -132,11 +134,18 @@ def test_a_notice_of_a_slice_is_heard_answered_and_gone_on_after(
     assert "slice 1 goes: maintenance (new kernel)" in program.log
     assert notices.acknowledged(answers) == {(1, 1)}
     # The slice is still announced as going, and the program that has left it is not told again.
-    assert program.wait() == 0, program
-    assert program.steps == list(range(1, saved + 101))
+    program.wait_to_say(f"step {saved + 20}")
     assert committed(steps) == [saved]
+    program.terminate()
+    assert program.wait() == EXIT_SAVED, program
+    assert program.steps == list(range(1, program.steps[-1] + 1))
+    assert committed(steps) == [saved, program.steps[-1]]
 
     # Where the service saves a slice's data itself, notices are not the program's business.
-    assert stays.wait() == 0, stays
-    assert committed(tmp_path / "stays") == []
     assert "autocheckpoint" not in stays.log
+    assert committed(tmp_path / "stays") == []
+    # Without the wish to end, a signal saves and training goes on.
+    stays.terminate()
+    stays.wait_to_say(r"saved \d+")
+    (saved,) = committed(tmp_path / "stays")
+    stays.wait_to_say(f"step {saved + 3}")

@@ -3,6 +3,7 @@
 """Requests and a real CheckpointManager, in the tests' own process and without a service."""
 
 import logging
+import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 from orbax.checkpoint._src.path import atomicity
 from tests.autocheckpoint.running import committed
 
-from pathways_elastic import autocheckpoint
+from pathways_elastic import autocheckpoint, autocheckpoint_latch
 from pathways_elastic.autocheckpoint import (
     EXIT_SAVED,
     Autocheckpoint,
@@ -194,3 +195,17 @@ def test_a_loop_in_another_thread_ends_the_whole_program(
     thread.join()
     assert ended == [EXIT_SAVED]
     assert committed(tmp_path / "steps") == [1]
+
+
+def test_a_program_whose_own_cleaning_up_hangs_is_ended(
+    enable: Enable, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statuses: queue.SimpleQueue[int] = queue.SimpleQueue()
+    monkeypatch.setattr(autocheckpoint, "_end", statuses.put)
+    monkeypatch.setattr(autocheckpoint_latch, "END_WITHIN_S", 0.1)
+    request, manager = enable(exit_after=True), make()
+    request.request("somebody")
+    # Here, the cleaning up is the rest of this test.
+    with pytest.raises(SystemExit):
+        save(manager, 1)
+    assert statuses.get(timeout=60) == EXIT_SAVED
