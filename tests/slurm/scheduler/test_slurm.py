@@ -371,6 +371,25 @@ class TestWhereAndWhat:
         assert (task.exit_code, task.signal) == (3, None)
         assert task.reason == "host 1 exited with code 3"
 
+    def test_every_node_is_cleaned_up_when_a_host_is_killed(
+        self, harness: SlurmHarness, tmp_path: Path
+    ) -> None:
+        script, said = tmp_path / "epilog.sh", tmp_path / "said"
+        script.write_text(f'#!/bin/bash\necho "host ${{SLURM_NODEID}}" >>{said}\n')
+        script.chmod(0o700)
+        spec = harness.spec(hosts=2)
+        env = {**spec.env, "PATHWAYS_CONTAINER_EPILOG": str(script)}
+        array = harness.scheduler().submit(replace(spec, env=env))
+        harness.running(array)
+        assert not said.exists()
+        os.kill(harness.live(0)[1].pid, signal.SIGKILL)
+        harness.ended(f"{array}_0")
+
+        def done() -> bool:
+            return said.exists() and sorted(said.read_text().splitlines()) == ["host 0", "host 1"]
+
+        harness.until(done, "both hosts' epilogs have run")
+
     def test_nothing_of_an_outer_job_reaches_the_slices(
         self, harness: SlurmHarness, monkeypatch: pytest.MonkeyPatch
     ) -> None:
