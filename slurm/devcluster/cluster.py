@@ -129,9 +129,15 @@ class DevCluster(AbstractContextManager["DevCluster"]):
     def power_off(self, node: str) -> None:
         """Ends all that runs on a node at once, as a power cut would; Slurm is not told.
 
-        With namespaces the kernel does it, and the node is off the network. Without, it is what is
-        recognised as the node's, one after the other.
+        With namespaces the kernel does it, and nobody hears of it: the node is off the network
+        before. Without, it is what is recognised as the node's, one after the other.
+
+        Raises:
+            MachineError: It is off already, with namespaces.
+            ClusterError: Something does not end.
         """
+        if self.options.namespaces:
+            self._machines.partition(node)
         if left := power.switch_off(self.directory, [node]):
             raise lifecycle.ClusterError(f"still there: {', '.join(map(str, left))}")
 

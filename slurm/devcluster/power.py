@@ -1,10 +1,16 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Switches nodes off and on. Slurm runs it as Suspend-, Resume- and ResumeFailProgram."""
+"""Switches nodes off and on. Slurm runs it as Suspend-, Resume- and ResumeFailProgram.
 
+Slurm takes a node for off some seconds after it had its program started, and may have it switched
+on again while a busy machine has not got far with that: the latest order for a node counts.
+"""
+
+import contextlib
+import fcntl
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -49,8 +55,11 @@ def switch_on(machines: Machines, daemons: Daemons, directory: Path, nodes: Sequ
 
 
 def main(arguments: Sequence[str]) -> int:
-    """``off|on DIRECTORY NODES``, with NODES as Slurm writes them (tpu-0-[0-1])."""
-    verb, directory, expression = arguments[0], Path(arguments[1]), arguments[2]
+    """``off|on DIRECTORY NODES GIVEN``.
+
+    NODES are as Slurm writes them (tpu-0-[0-1]); GIVEN is when the order was, in microseconds.
+    """
+    verb, directory, expression, given = arguments[0], Path(arguments[1]), *arguments[2:4]
     programs = find_programs()
     nodes = subprocess.run(
         [programs.scontrol, "show", "hostnames", expression],
@@ -60,14 +69,43 @@ def main(arguments: Sequence[str]) -> int:
         timeout=_EXPAND_S,
         check=True,
     ).stdout.split()
-    verbs: dict[str, Callable[[], str]] = {
-        "off": lambda: _off(directory, nodes),
-        "on": lambda: _on(directory, programs, nodes),
+    verbs: dict[str, Callable[[Sequence[str]], str]] = {
+        "off": lambda names: _off(directory, names),
+        "on": lambda names: _on(directory, programs, names),
     }
-    problem = verbs[verb]()
+    with in_order(directory, nodes, int(given)) as due:
+        problem = verbs[verb](due) if due else ""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    print(f"{now} {verb} {' '.join(nodes)}: {problem or 'done'}", flush=True)
+    overtaken = [node for node in nodes if node not in due]
+    words = f" (overtaken: {' '.join(overtaken)})" if overtaken else ""
+    print(f"{now} {verb} {' '.join(due)}: {problem or 'done'}{words}", flush=True)
     return 1 if problem else 0
+
+
+@contextlib.contextmanager
+def in_order(directory: Path, nodes: Sequence[str], given: int) -> Iterator[list[str]]:
+    """Those of the nodes that had no later order than this one; no other is followed meanwhile.
+
+    Args:
+        directory: Of the cluster.
+        nodes: That the order is for.
+        given: When it was; an integer that grows.
+
+    Raises:
+        OSError: The cluster is gone.
+    """
+    with contextlib.ExitStack() as stack:
+        due = []
+        for node in sorted(nodes):
+            file = stack.enter_context((directory / "power" / f"{node}.order").open("a+"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.seek(0)
+            if int(file.read() or 0) <= given:
+                file.truncate(0)
+                file.write(str(given))
+                file.flush()
+                due.append(node)
+        yield due
 
 
 def _off(directory: Path, nodes: Sequence[str]) -> str:

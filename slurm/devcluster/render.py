@@ -196,7 +196,7 @@ ResumeProgram={directory}/power/resume
 ResumeFailProgram={directory}/power/resume_fail
 SuspendTime=86400
 SuspendTimeout=4
-ResumeTimeout=30
+ResumeTimeout=120
 
 """.splitlines()
     if options.namespaces:
@@ -264,9 +264,10 @@ def power_program(layout: Layout, verb: str) -> str:
     # -P and the cleared variables: Slurm's environment here is that of whoever started slurmctld.
     return f"""\
 #!/bin/bash
+given="${{EPOCHREALTIME/[.,]/}}"
 exec </dev/null >>{shlex.quote(str(layout.directory / "power" / "log"))} 2>&1
 unset PYTHONHOME PYTHONSTARTUP
 export PYTHONPATH={shlex.quote(str(layout.checkout))} PYTHONNOUSERSITE=1
 exec {shlex.quote(str(layout.python))} -P -m slurm.devcluster.power {verb} \
-	{shlex.quote(str(layout.directory))} "$1"
+	{shlex.quote(str(layout.directory))} "$1" "${{given}}"
 """

@@ -34,6 +34,20 @@ def user() -> str:
     return done.stdout.strip()
 
 
+@pytest.fixture(scope="session")
+def copy() -> Path:
+    """The checkout that the ordinary user can read."""
+    done = subprocess.run(
+        [ROOT / "scripts/lib/ordinary.sh", "pwd"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=_SET_UP_S,
+    )
+    return Path(done.stdout.strip())
+
+
 @pytest.fixture
 def directory() -> Iterator[Path]:
     """For a cluster of all users, which is ended after the test."""

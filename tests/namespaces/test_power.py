@@ -82,20 +82,6 @@ class Site:
         return self.run("sudo", "-n", "-l", SCONTROL, *arguments).returncode == 0
 
 
-@pytest.fixture(scope="module")
-def copy() -> Path:
-    """The checkout that the ordinary user can read."""
-    done = subprocess.run(
-        [ROOT / "scripts/lib/ordinary.sh", "pwd"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-        timeout=110,
-    )
-    return Path(done.stdout.strip())
-
-
 @pytest.fixture
 def site(shared: DevCluster, user: str, copy: Path) -> Iterator[Site]:
     with tempfile.TemporaryDirectory(prefix="devcluster-sudo-") as path:
