@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import orbax.checkpoint as ocp
+import orbax.checkpoint.experimental.v1 as v1
 import pytest
 from orbax.checkpoint._src.path import atomicity
 from tests.autocheckpoint.running import committed
@@ -106,6 +107,16 @@ def test_a_policy_of_the_program_s_own_may_say_it_and_need_not(
     assert not silent.should_save(2)
     assert save(silent, 2)
     assert committed(tmp_path / "steps") == [1, 2]
+
+
+def test_the_checkpointer_of_orbax_v1_saves_the_step_too(enable: Enable, tmp_path: Path) -> None:
+    never = v1.training.save_decision_policies.FixedIntervalPolicy(10**6)
+    request = enable()
+    with v1.training.Checkpointer(tmp_path / "steps", save_decision_policy=never) as checkpointer:
+        assert not checkpointer.save(1, {"x": np.zeros(4)})
+        request.request("somebody")
+        assert checkpointer.save(2, {"x": np.zeros(4)})
+        assert committed(tmp_path / "steps") == [2]
 
 
 def test_a_save_that_fails_is_raised_and_the_next_step_is_saved(
