@@ -110,7 +110,7 @@ def test_demo_succeeds(demo: Callable[..., Demo]) -> None:
 def test_interrupted_demo_leaves_nothing(
     demo: Callable[..., Demo], moment: str, signum: signal.Signals
 ) -> None:
-    run = demo("--slices", "2")
+    run = demo("--slices", "2", "--slice-shape", "2x2")
     run.wait_to_say(moment, 150)
     os.killpg(run.process.pid, signum)  # as a terminal does
     assert run.wait() == 128 + signum, run.output

@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,11 @@ def _ready(service: SlurmService) -> str:
     return job
 
 
+def _restarts(service: SlurmService) -> dict[str, str]:
+    """Of each slice's task, by their ids."""
+    return {row["id"]: row["restarts"] for row in service.tasks()}
+
+
 def _ended(service: SlurmService, job: str) -> str:
     def over() -> str:
         state = service.job_state(job)
@@ -29,17 +34,85 @@ def _ended(service: SlurmService, job: str) -> str:
     return wait_until(over, 60.0, "the job ends", 0.2)
 
 
-def test_a_lost_slice_is_requeued_by_slurm(service: SlurmService) -> None:
-    _ready(service)
-    service.wait_for_slice(0, "READY")
-    before = service.wait_for_slice(1, "READY")
-    os.kill(service.worker_on(before["hosts"][1]["address"]), signal.SIGKILL)
-    after = service.wait_for_slice(1, "READY", above=1, timeout_s=60)
-    assert after["incarnation"] == 2
-    task = next(row for row in service.tasks() if row["id"].endswith("_1"))
-    assert (task["state"], task["restarts"]) == ("RUNNING", "1")
-    spared = next(row for row in service.tasks() if row["id"].endswith("_0"))
-    assert spared["restarts"] == "0"
+def _last_word(service: SlurmService) -> str:
+    about = [e["reason"] for e in service.events() if e["subject"] == "scheduler"]
+    return about[-1] if about else ""
+
+
+@pytest.fixture(scope="class")
+def lasting(
+    cluster: DevCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[SlurmService]:
+    """A service that is up, for the tests of one class: on its nodes no other one can be."""
+    under_test = SlurmService(tmp_path_factory.mktemp("lasting") / "home", cluster)
+    try:
+        _ready(under_test)
+        yield under_test
+        assert under_test.status()["service"] == "READY"
+        assert len(under_test.tasks()) == 2
+    finally:
+        under_test.close()
+
+
+@pytest.fixture
+def whole(lasting: SlurmService) -> SlurmService:
+    """The service that lasts, with both slices."""
+    for index in range(2):
+        lasting.wait_for_slice(index, "READY")
+    return lasting
+
+
+class TestAServiceLasts:
+    """Whatever is done to parts of it: one service for all these tests."""
+
+    def test_a_lost_slice_is_requeued_by_slurm(self, whole: SlurmService) -> None:
+        restarts = _restarts(whole)
+        before = whole.status()["slices"][1]
+        os.kill(whole.worker_on(before["hosts"][1]["address"]), signal.SIGKILL)
+        after = whole.wait_for_slice(1, "READY", above=before["incarnation"], timeout_s=60)
+        assert after["incarnation"] == before["incarnation"] + 1
+        task = next(row for row in whole.tasks() if row["id"].endswith("_1"))
+        assert task["state"] == "RUNNING"
+        assert _restarts(whole) == {**restarts, task["id"]: str(int(restarts[task["id"]]) + 1)}
+
+    def test_a_killed_supervisor_is_started_again_and_adopts_everything(
+        self, whole: SlurmService
+    ) -> None:
+        before, restarts = whole.status(), _restarts(whole)
+        os.kill(whole.pid_of("supervise"), signal.SIGKILL)
+        wait_until(
+            lambda: any(e["reason"] == "SupervisorAdopted" for e in whole.events()), 30.0, "adopted"
+        )
+        after = whole.wait_for("READY")
+        assert after["run_id"] == before["run_id"]
+        assert after["rm"]["pid"] == before["rm"]["pid"]
+        assert _restarts(whole) == restarts
+        assert len(restarts) == 2
+
+    def test_slurmctld_may_stop_or_hang_meanwhile(
+        self, whole: SlurmService, cluster: DevCluster
+    ) -> None:
+        restarts, told = _restarts(whole), len(whole.events())
+        cluster.hang_slurmctld()
+        said = "SchedulerUnavailable"
+        try:
+            wait_until(lambda: _last_word(whole) == said, 60.0, said)
+            assert whole.status()["service"] == "READY"
+        finally:
+            cluster.resume_slurmctld()
+        wait_until(lambda: _last_word(whole) == "SchedulerAnswersAgain", 60.0, "it answers again")
+        cluster.stop_slurmctld()
+        try:
+            wait_until(lambda: _last_word(whole) == said, 60.0, said)
+            assert whole.status()["service"] == "READY"
+        finally:
+            cluster.start_slurmctld()
+        wait_until(lambda: _last_word(whole) == "SchedulerAnswersAgain", 60.0, "it answers again")
+        reasons = [event["reason"] for event in whole.events()]
+        assert "SliceLost" not in reasons[told:]
+        assert reasons.count("ArraySubmitted") == 1
+        assert _restarts(whole) == restarts
+        assert len(restarts) == 2
 
 
 def test_scancel_of_the_service_ends_everything(service: SlurmService) -> None:
@@ -79,23 +152,6 @@ def test_killing_batch_script_and_supervisor_ends_everything(service: SlurmServi
     service.expect_nothing_left()
 
 
-def test_a_killed_supervisor_is_started_again_and_adopts_everything(
-    service: SlurmService,
-) -> None:
-    _ready(service)
-    service.wait_for_slice(1, "READY")
-    before = service.status()
-    os.kill(service.pid_of("supervise"), signal.SIGKILL)
-    wait_until(
-        lambda: any(e["reason"] == "SupervisorAdopted" for e in service.events()), 30.0, "adopted"
-    )
-    after = service.wait_for("READY")
-    assert after["run_id"] == before["run_id"]
-    assert after["rm"]["pid"] == before["rm"]["pid"]
-    assert {row["restarts"] for row in service.tasks()} == {"0"}
-    assert len(service.tasks()) == 2
-
-
 def test_a_supervisor_that_keeps_dying_is_given_up_and_cleaned_up(
     make: Callable[..., SlurmService],
 ) -> None:
@@ -129,36 +185,6 @@ def test_ctrl_c_of_up_ends_everything(make: Callable[..., SlurmService]) -> None
     os.killpg(root.pid, signal.SIGINT)
     assert root.wait(60) == 0, output_of(root)
     service.expect_nothing_left()
-
-
-def test_slurmctld_may_stop_or_hang_meanwhile(service: SlurmService, cluster: DevCluster) -> None:
-    _ready(service)
-    service.wait_for_slice(1, "READY")
-    cluster.hang_slurmctld()
-    said = "SchedulerUnavailable"
-    try:
-        wait_until(lambda: any(e["reason"] == said for e in service.events()), 60.0, said)
-        assert service.status()["service"] == "READY"
-    finally:
-        cluster.resume_slurmctld()
-    wait_until(lambda: _last_word(service) == "SchedulerAnswersAgain", 60.0, "it answers again")
-    cluster.stop_slurmctld()
-    try:
-        wait_until(lambda: _last_word(service) == said, 60.0, said)
-        assert service.status()["service"] == "READY"
-    finally:
-        cluster.start_slurmctld()
-    wait_until(lambda: _last_word(service) == "SchedulerAnswersAgain", 60.0, "it answers again")
-    reasons = [event["reason"] for event in service.events()]
-    assert "SliceLost" not in reasons
-    assert reasons.count("ArraySubmitted") == 1
-    assert {row["restarts"] for row in service.tasks()} == {"0"}
-    assert len(service.tasks()) == 2
-
-
-def _last_word(service: SlurmService) -> str:
-    about = [e["reason"] for e in service.events() if e["subject"] == "scheduler"]
-    return about[-1] if about else ""
 
 
 def test_two_services_of_one_user_do_not_meet(make: Callable[..., SlurmService]) -> None:
