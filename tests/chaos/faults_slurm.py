@@ -1,77 +1,22 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""What can befall a service on Slurm: its daemons, its nodes, its administrators, other users."""
+"""What can befall a service on Slurm: its daemons, its nodes; of tasks see faults_tasks.py."""
 
 import random
 import signal
-import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from slurm.devcluster.cluster import DevCluster
-from tests.chaos.faults import Fault, Hit, Missed, World, renewed, victims
+from tests.chaos.faults import Fault, Hit, World, renewed
+from tests.chaos.faults_cluster import ClusterState, SlurmFault, nodes_of
+from tests.chaos.faults_tasks import CancelTask, LaunchFailure, Order, Preempt, TimeLimit
 from tests.chaos.sightings import Worker
 from tests.chaos.stage import DRAINED, SlurmStage, send
 
 # A slurmctld that is killed within seconds of an sbatch may lose the job, and use its id again.
 _SETTLED_S = 10.0
-
-
-@dataclass
-class ClusterState:
-    """What the faults of one cluster have to know of each other."""
-
-    cluster: DevCluster
-    become: Sequence[str] = ()
-    controller_away: bool = False
-    nodes: set[str] = field(default_factory=set)
-
-    def scontrol(self, *words: str) -> str:
-        """What it says. Raises Missed when Slurm refuses, or is away."""
-        if self.controller_away:
-            raise Missed("slurmctld is away")
-        try:
-            return self.cluster.run("scontrol", *words, timeout_s=15.0).stdout
-        except subprocess.CalledProcessError as error:
-            raise Missed(f"scontrol {' '.join(words)}: {error.stderr.strip()}") from error
-        except subprocess.TimeoutExpired as error:
-            raise Missed(f"scontrol {' '.join(words)} hangs") from error
-
-
-def nodes_of(world: World, index: int) -> list[str]:
-    """Where a slice runs."""
-    found = world.slice(index).get("nodes")
-    return [str(node) for node in found] if isinstance(found, list) else []
-
-
-@dataclass
-class _SlurmFault:
-    state: ClusterState
-
-    def _victims(self, world: World) -> list[int]:
-        if self.state.controller_away:
-            return []
-        # Not where another fault has a node.
-        return [i for i in victims(world) if not self.state.nodes & set(nodes_of(world, i))]
-
-    def possible(self, world: World) -> bool:
-        return bool(self._victims(world))
-
-    def _choose(self, world: World, dice: random.Random) -> int:
-        order = dice.sample(range(world.stage.slices), world.stage.slices)
-        there = self._victims(world)
-        for index in order:
-            if index in there:
-                return index
-        raise Missed("no slice runs whose nodes are whole")
-
-    def _task(self, world: World, index: int) -> str:
-        task = world.slice(index).get("task")
-        if not task:
-            raise Missed(f"slice {index} has no task")
-        return str(task)
 
 
 # ---------------------------------------------------------------- the controller
@@ -113,57 +58,11 @@ class ControllerAway:
         return Hit(f"{self.how} slurmctld for {lasts:.1f} s", world.healthy, lasts, undo)
 
 
-# ---------------------------------------------------------------- orders
-
-
-@dataclass
-class Order(_SlurmFault):
-    """An administrator's word about a task: ``requeue``, or ``requeuehold``."""
-
-    verb: str
-    weight: float = 0.7
-
-    @property
-    def name(self) -> str:
-        return f"scontrol {self.verb}"
-
-    def do(self, world: World, dice: random.Random) -> Hit:
-        index = self._choose(world, dice)
-        workers = world.actors.workers(index)
-        task = self._task(world, index)
-        world.cause(index, free=True)
-        self.state.scontrol(self.verb, task)
-        return Hit(f"scontrol {self.verb} {task}", renewed(world, workers[0]))
-
-
-@dataclass
-class CancelTask(_SlurmFault):
-    """A user's scancel of one slice: it stays ended. Once a service."""
-
-    name: str = "scancel a slice"
-    weight: float = 0.15
-
-    def possible(self, world: World) -> bool:
-        # Others must be left, also if some are away.
-        return super().possible(world) and len(victims(world)) > 2 and not self._is_done(world)
-
-    def _is_done(self, world: World) -> bool:
-        indices = range(world.stage.slices)
-        return any(world.slice(index).get("state") == "CANCELLED" for index in indices)
-
-    def do(self, world: World, dice: random.Random) -> Hit:
-        index = self._choose(world, dice)
-        task = self._task(world, index)
-        world.cancelled(index)
-        self.state.cluster.run("scancel", task, check=False)
-        return Hit(f"scancel {task}", lambda: world.slice(index).get("state") == "CANCELLED")
-
-
 # ---------------------------------------------------------------- nodes
 
 
 @dataclass
-class _NodeAway(_SlurmFault, ABC):
+class _NodeAway(SlurmFault, ABC):
     """Something that a node of a slice lacks for a while, and gets back."""
 
     words: str = ""
@@ -172,7 +71,7 @@ class _NodeAway(_SlurmFault, ABC):
     def do(self, world: World, dice: random.Random) -> Hit:
         lasts = dice.uniform(1.0, self.longest_s)
         which = dice.random()
-        index = self._choose(world, dice)
+        index = self.choose(world, dice)
         nodes = nodes_of(world, index)
         node = nodes[int(which * len(nodes))]
         workers = world.actors.workers(index)
@@ -253,14 +152,14 @@ class Partition(_NodeAway):
 
 
 @dataclass
-class PowerDown(_SlurmFault):
+class PowerDown(SlurmFault):
     """power_down_force of a slice's nodes: Slurm requeues its task and resumes them for it."""
 
     name: str = "power a slice down"
     weight: float = 0.6
 
     def do(self, world: World, dice: random.Random) -> Hit:
-        index = self._choose(world, dice)
+        index = self.choose(world, dice)
         workers = world.actors.workers(index)
         nodes = ",".join(nodes_of(world, index))
         world.cause(index, 3, free=True)
@@ -269,7 +168,7 @@ class PowerDown(_SlurmFault):
 
 
 @dataclass
-class Drain(_SlurmFault):
+class Drain(SlurmFault):
     """A slice's node drained, its worker killed, and the node resumed: meanwhile it waits."""
 
     name: str = "drain a node"
@@ -277,7 +176,7 @@ class Drain(_SlurmFault):
 
     def do(self, world: World, dice: random.Random) -> Hit:
         lasts = dice.uniform(3.0, 12.0)
-        index = self._choose(world, dice)
+        index = self.choose(world, dice)
         nodes = nodes_of(world, index)
         node = nodes[int(dice.random() * len(nodes))]
         workers = world.actors.workers(index)
@@ -297,45 +196,6 @@ class Drain(_SlurmFault):
         return Hit(words, renewed(world, workers[0]), lasts, undo)
 
 
-@dataclass
-class Preempt(_SlurmFault):
-    """Another user's job of a higher partition takes a slice's nodes for a while."""
-
-    name: str = "preempt a slice"
-    weight: float = 1.0
-
-    def do(self, world: World, dice: random.Random) -> Hit:
-        lasts = dice.uniform(3.0, 15.0)
-        index = self._choose(world, dice)
-        workers = world.actors.workers(index)
-        nodes = nodes_of(world, index)
-        world.cause(index, 2, free=True)
-        self.state.nodes.update(nodes)
-        done = self.state.cluster.run(
-            *self.state.become, "sbatch", "--parsable", "--partition=tpu", f"--nodes={len(nodes)}",
-            f"--nodelist={','.join(nodes)}", "--job-name=rival", "--output=/dev/null",
-            "--no-requeue", "--wrap", "sleep 600", check=False,
-        )  # fmt: skip
-        if done.returncode != 0:
-            self.state.nodes.difference_update(nodes)
-            raise Missed(f"sbatch: {done.stderr.strip()}")
-        job = done.stdout.strip()
-
-        def undo() -> None:
-            if self.state.controller_away:
-                raise Missed("slurmctld is away")
-            # Fine if it has gone: the answer to an earlier word may have been lost.
-            self.state.cluster.run("scancel", job, check=False)
-            self.state.nodes.difference_update(nodes)
-
-        return Hit(
-            f"job {job} takes {','.join(nodes)} for {lasts:.1f} s",
-            renewed(world, workers[0]),
-            lasts,
-            undo,
-        )
-
-
 def slurm_faults(stage: SlurmStage) -> list[Fault]:
     """Those that only a service on Slurm can meet."""
     state = ClusterState(stage.cluster, stage.become)
@@ -353,4 +213,6 @@ def slurm_faults(stage: SlurmStage) -> list[Fault]:
         PowerDown(state),
         Drain(state),
         Preempt(state),
+        TimeLimit(state),
+        LaunchFailure(state),
     ]

@@ -15,12 +15,12 @@ from tests.chaos.faults_slurm import slurm_faults
 from tests.chaos.stage import SlurmStage, subject_of
 
 # CI has to be able to say which schedule it was; other seeds are for the benchmark. This one asks
-# for 16 kinds, and once for the end of the whole service, which takes as long as ten others.
-SEED = 1869
+# for 17 kinds, and once for the end of the whole service, which takes as long as ten others.
+SEED = 969
 FAULTS = 20
 
 
-@pytest.mark.timeout(290)
+@pytest.mark.timeout(600)
 def test_no_invariant_breaks_while_faults_come_at_random(tmp_path: Path) -> None:
     report = _campaign(tmp_path)
     print("\n".join(report.lines()))
