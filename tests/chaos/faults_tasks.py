@@ -93,7 +93,7 @@ class LaunchFailure(SlurmFault):
     weight: float = 0.5
 
     def do(self, world: World, dice: random.Random) -> Hit:
-        lasts = dice.uniform(1.0, 8.0)
+        lasts = dice.uniform(4.0, 12.0)
         index = self.choose(world, dice)
         workers = world.actors.workers(index)
         task = self.task(world, index)
