@@ -72,7 +72,7 @@ def requeue_if_due(
     received: Collection[int],
     budget: int,
     say: Callable[[str], None],
-) -> None:
+) -> bool:
     """Requeues this process's job if ``verdict`` has it so; Slurm then ends this process.
 
     Args:
@@ -81,11 +81,14 @@ def requeue_if_due(
         received: Signals that came.
         budget: How often the job may have been requeued.
         say: Is told what was done, or why it could not be.
+
+    Returns:
+        Whether the job was requeued.
     """
     job = own_job(environ)
     failed, warned = code != 0, bool(WARNINGS & set(received))
     if job is None or not (failed or warned):
-        return
+        return False
     client = SlurmClient(_TIMEOUT_S, environ)
     deadline = time.monotonic() + _PATIENCE_S
     while True:
@@ -96,14 +99,17 @@ def requeue_if_due(
                 # First, as the order ends this process.
                 say(why)
                 done = client.order("scontrol", "requeue", job)
-                if done.code != 0:
-                    say(f"job {job} was not requeued: {done.words}")
+                if done.code == 0:
+                    return True
+                say(f"job {job} was not requeued: {done.words}")
             elif why:
                 say(why)
-            return
+            return False
         except (SchedulerUnavailable, ValueError) as error:
-            # A job that has merely failed is not worth a wait.
-            if not warned or time.monotonic() >= deadline:
+            # What has merely failed has most likely not been preempted, and is not worth a wait.
+            if not warned:
+                return False
+            if time.monotonic() >= deadline:
                 say(f"job {job} was not requeued: {error}")
-                return
+                return False
         time.sleep(_LOOK_AGAIN_S)

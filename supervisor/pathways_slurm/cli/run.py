@@ -144,15 +144,17 @@ def command(
     came = _warnings() if requeues else set()
     failures = 0
     for restart in range(restarts + 1):
-        found = _await(path, timeout, came)
-        if found is None:
+        if (found := _await(path, timeout, came)) is None:
             ended = _ended_by(came)
+        else:
+            if check_jax:
+                _check_jax(found)
+            environ = _environ(path, found.variables(), restart)
+            began = time.monotonic()
+            ended = _run(argv, environ, path, notice_signal)
+        # First: the end of a job that is preempted looks like a failure, and is none.
+        if requeues and _requeued(ended, came, requeues):
             break
-        if check_jax:
-            _check_jax(found)
-        environ = _environ(path, found.variables(), restart)
-        began = time.monotonic()
-        ended = _run(argv, environ, path, notice_signal)
         if came or not restarts or not worth_restarting(ended):
             break
         if restart == restarts:
@@ -163,11 +165,6 @@ def command(
         soon = f"; it failed at once, so this waits for {pause:g} s" if pause else ""
         _say(f"restart {restart + 1} of {restarts}: {describe(ended)}{soon}")
         time.sleep(pause)
-    if requeues:
-        from pathways_slurm.requeue import requeue_if_due
-
-        received = ended.received | came
-        requeue_if_due(os.environ, code=ended.code, received=received, budget=requeues, say=_say)
     sys.exit(ended.code)
 
 
@@ -179,6 +176,13 @@ def _warnings() -> set[int]:
     for number in WARNINGS:
         signal.signal(number, lambda number, _: came.add(number))
     return came
+
+
+def _requeued(ended: "Ended", came: set[int], budget: int) -> bool:
+    from pathways_slurm.requeue import requeue_if_due
+
+    received = ended.received | came
+    return requeue_if_due(os.environ, code=ended.code, received=received, budget=budget, say=_say)
 
 
 def _ended_by(came: set[int]) -> "Ended":

@@ -76,7 +76,8 @@ def test_a_command_that_fails_while_its_job_is_preempted_is_requeued(
     case: Case, slurm: Slurm
 ) -> None:
     slurm.show(preempted=PREEMPTED)
-    assert case.ended("--requeues", "5", script="exit 3")[0] == 3
+    code, out, _ = case.ended("--requeues", "5", "--restarts", "3", script="echo run; exit 3")
+    assert (code, out) == (3, ["run"])
     assert slurm.orders() == [f"requeue {JOB}"]
 
 
@@ -100,6 +101,13 @@ def test_requeues_have_a_limit_which_is_said(case: Case, slurm: Slurm) -> None:
     _, _, err = case.ended("--requeues", "5", script="exit 3")
     assert slurm.orders() == []
     assert f"job {JOB} is preempted; it has been requeued 5 times, the limit" in err[-1]
+
+
+def test_a_command_that_merely_fails_in_a_job_is_restarted(case: Case, slurm: Slurm) -> None:
+    script = "echo run; [ ${PATHWAYS_RESTART_COUNT-0} = 1 ] || exit 3"
+    code, out, _ = case.ended("--requeues", "5", "--restarts", "3", script=script)
+    assert (code, out) == (0, ["run", "run"])
+    assert slurm.orders() == []
 
 
 def test_outside_of_slurm_nobody_is_asked(case: Case, slurm: Slurm) -> None:
