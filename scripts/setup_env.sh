@@ -57,11 +57,11 @@ interrupted at any point and run again, and several at once wait for each other.
   --no-images    environments only: no image is imported or built (default: images too)
   --wheels DIR   installs from the wheels in DIR, without a package index (default: pip's settings)
   --dir DIR      where everything is put (default: \$PATHWAYS_ENVIRONMENTS, else environments in the
-                 checkout). With another than the default, set PATHWAYS_ENVIRONMENTS to it for services
+                 checkout); services then need PATHWAYS_ENVIRONMENTS=DIR PATHWAYS_IMAGE_DIR=DIR/images
   --dry-run      prints what would be done, one step a line, and changes nothing
   --help         shows this text
 
-Images are imported to \$PATHWAYS_IMAGE_DIR, else to images in DIR. \$PATHWAYS_SERVER_IMAGE and
+Images are put in \$PATHWAYS_IMAGE_DIR, else in images in DIR. \$PATHWAYS_SERVER_IMAGE and
 \$PATHWAYS_PROXY_IMAGE replace those of enroot/images.toml.
 
 Exit codes: 0 ready, 1 a step failed, 2 wrong usage or a version without images, 3 no Python that will
@@ -144,11 +144,7 @@ setup_env::kinds() {
 
 # Prints the directory of images.
 setup_env::images() {
-	if [[ -n ${use_emulator} ]]; then
-		printf '%s/images\n' "${base}"
-	else
-		printf '%s\n' "${PATHWAYS_IMAGE_DIR:-${base}/images}"
-	fi
+	printf '%s\n' "${PATHWAYS_IMAGE_DIR:-${base}/images}"
 }
 
 # setup_env::plan PYTHON REFERENCE...   Prints what is to be done, one step a line; nothing if all is
@@ -210,7 +206,7 @@ setup_env::check() {
 	place="$(setup::existing "${base}")"
 	[[ -w ${place} && -x ${place} ]] ||
 		common::fail "${EXIT_CODE_PLACE}" "Could not set up ${base}: ${place} is not writable." \
-			"Name a place of yours that all nodes see: --dir DIR, and PATHWAYS_ENVIRONMENTS=DIR for services."
+			"Name a place of yours that all nodes see: --dir DIR."
 	[[ ${plan} != *"make ${base}/jax-"* ]] || needed+=${ENVIRONMENT_MIB}
 	[[ ${plan} != *"make ${base}/maxtext-jax-"* ]] || needed+=${MAXTEXT_MIB}
 	[[ ${plan} != *"build the image"* ]] || needed+=${EMULATOR_IMAGE_MIB}
@@ -277,6 +273,10 @@ setup_env::main() {
 	[[ -z ${dry_run} ]] || return 0
 	setup_env::perform ${references[@]+"${references[@]}"}
 	common::log "Ready: JAX ${jax} in ${base}. Start a service: sbatch ${checkout}/scripts/start_pathways.sh"
+	if [[ ${base} != "${checkout}/environments" ]]; then
+		common::log "First, for services and programs to find it:" \
+			"export PATHWAYS_ENVIRONMENTS=${base@Q} PATHWAYS_IMAGE_DIR=$(setup_env::images)"
+	fi
 }
 
 setup_env::main "$@"
