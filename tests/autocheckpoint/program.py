@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training program as a user has it: connect(), then Orbax as anywhere.
 
-    python tests/autocheckpoint/program.py DIRECTORY [--steps N] [--interval N] [--chain] …
+    python tests/autocheckpoint/program.py DIRECTORY [--interval N] [--chain] …
 
 Each line it prints is an event, flushed. What it computes shows which step a checkpoint is of.
 """
 
 import argparse
+import itertools
 import logging
 import signal
 import time
@@ -20,7 +21,6 @@ import pathways_elastic
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--interval", type=int, default=100_000, help="steps between saves")
     parser.add_argument("--pace", type=float, default=0.05, help="seconds of a step")
     parser.add_argument("--first-until", type=Path, help="the first step ends with this file")
@@ -28,6 +28,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--block-commit", type=Path, help="commits wait until this file is there")
     parser.add_argument("--chain", action="store_true", help="has a SIGTERM handler of its own")
     parser.add_argument("--policy", action="store_true", help="has a save policy of its own")
+    parser.add_argument("--on", type=float, help="turns it on, with so many seconds, and ends")
     parser.add_argument("--verbose", action="store_true", help="logs what the library says")
     return parser.parse_args()
 
@@ -62,7 +63,14 @@ def main() -> None:
         logging.getLogger("pathways_elastic").setLevel(logging.INFO)
     if options.chain:
         signal.signal(signal.SIGTERM, own_handler)
-    devices = pathways_elastic.connect()
+    if options.on is None:
+        devices = pathways_elastic.connect()
+    else:
+        devices = pathways_elastic.connect(
+            autocheckpoint=True,
+            exit_after_autocheckpoint=True,
+            autocheckpoint_timeout_s=options.on,
+        )
 
     import jax
     import jax.numpy as jnp
@@ -94,14 +102,13 @@ def main() -> None:
         say("ready")
         while options.first_until and not options.first_until.exists():
             time.sleep(0.02)
-        for step in range(first, first + options.steps):
+        for step in itertools.count(first):
             state = update(state)
             jax.block_until_ready(state)
             say(f"step {step}")
             if manager.save(step, args=ocp.args.StandardSave(state)):
                 say(f"saved {step}")
             time.sleep(options.pace)
-    say("done")
 
 
 if __name__ == "__main__":

@@ -61,8 +61,8 @@ def test_bash_and_run_pass_the_signal_on_and_the_next_run_goes_on_from_the_step(
     assert saved == program.steps[-1] >= 5
 
     # A storage that hangs: the attempt has its time, and leaves nothing that would be restored.
-    options = ["--policy", "--verbose", "--block-commit", tmp_path / "never"]
-    program = start(PYTHON, TRAINING, steps, *options, **ENDS, AUTOCHECKPOINT_TIMEOUT_S="1.5")
+    options = ["--policy", "--verbose", "--on", "1.5", "--block-commit", tmp_path / "never"]
+    program = start(PYTHON, TRAINING, steps, *options)
     program.wait_to_say(f"step {saved + 2}")
     program.terminate()
     assert program.wait() == EXIT_NOT_SAVED, program

@@ -19,7 +19,7 @@ from pathways_elastic.autocheckpoint import EXIT_SAVED
 TRAINING = CHECKOUT / "tests" / "autocheckpoint" / "program.py"
 RUN_JAX = CHECKOUT / "scripts" / "run_jax.sh"
 # Until SIGTERM of the batch script, and from then to SIGKILL.
-GRACE_S = 60
+GRACE_S = 5
 KILL_WAIT_S = 120
 PATIENCE_S = 240.0
 
@@ -35,6 +35,7 @@ def service(tmp_path: Path) -> Iterator[SlurmService]:
             cpu_nodes=2,
             grace_time_s=GRACE_S,
             kill_wait_s=KILL_WAIT_S,
+            cred_expire_s=5,
         )
         with DevCluster(options) as cluster:
             running = SlurmService(
@@ -104,9 +105,9 @@ class Workload:
     def said(self) -> str:
         return self.log.read_text(errors="replace") if self.log.exists() else ""
 
-    def wait_to_say(self, words: str, times: int = 1) -> None:
+    def wait_to_say(self, words: str) -> None:
         wait_until(
-            lambda: self.said.count(words) >= times,
+            lambda: words in self.said,
             PATIENCE_S,
             lambda: f"{words!r} in {self.log}: {self.said[-3000:]}",
         )
@@ -114,25 +115,26 @@ class Workload:
     def expect_saved(self) -> int:
         """Its one checkpoint is of the last step that it took; returns that."""
         (saved,) = (int(path.name) for path in self.steps.iterdir() if path.name.isdigit())
-        steps = [line for line in self.said.splitlines() if line.startswith("step ")]
-        assert steps[-1] == f"step {saved}", self.said[-3000:]
+        assert self.taken() == list(range(1, saved + 1)), self.said[-3000:]
         assert f"step {saved} is committed" in self.said
         return saved
 
+    def taken(self) -> list[int]:
+        """The steps that it has taken, in order, over all its runs."""
+        lines = self.said.splitlines()
+        return [int(line.split()[1]) for line in lines if line.startswith("step ")]
+
 
 @pytest.mark.timeout(900)
-def test_programs_are_saved_by_scancel_preemption_and_maintenance(service: SlurmService) -> None:
+def test_programs_are_saved_at_scancel_preemption_and_maintenance(service: SlurmService) -> None:
     cluster = service.cluster
     service.sbatch("--partition=cpu")
     # They wait for the service.
     stepped, preempted, cancelled, local = (
         Workload(service, name) for name in ("stepped", "preempted", "cancelled", "local")
     )
-    (own_script := preempted.directory / "job.sh").write_text(
-        "#!/bin/bash\n"
-        f"exec srun --ntasks=1 {COMMAND} run -- {sys.executable} {' '.join(preempted.training)}\n"
-    )
-    pushed = preempted.submit("--partition=tpu-low", "--nodelist=tpu-1-0", own_script)
+    low = ("--partition=tpu-low", "--nodelist=tpu-1-0")
+    pushed = preempted.submit(*low, RUN_JAX, "--", "python", *preempted.training)
     batch = cancelled.submit("--partition=cpu", RUN_JAX, "--", "python", *cancelled.training)
     srun = stepped.start(
         *("srun", "--partition=cpu", "--ntasks=1", "--job-name=stepped"),
@@ -145,7 +147,7 @@ def test_programs_are_saved_by_scancel_preemption_and_maintenance(service: Slurm
     assert f"{GRACE_S + KILL_WAIT_S} s when it is preempted" in preempted.said
     assert "GraceTime" not in local.said
 
-    # A job with a better right to the node: the step hears of it at once, not when its time is up.
+    # A job with a better right to the node.
     better = cluster.run(
         *("sbatch", "--parsable", "--partition=tpu", "--nodelist=tpu-1-0", "--output=/dev/null"),
         "--wrap=sleep 600",
@@ -155,25 +157,29 @@ def test_programs_are_saved_by_scancel_preemption_and_maintenance(service: Slurm
     cluster.run("scancel", "--signal=TERM", "--name=stepped")
     assert srun.wait(PATIENCE_S) == EXIT_SAVED, stepped.said[-3000:]
     stepped.expect_saved()
-    wait_until(
-        lambda: service.job_state(better) == "RUNNING",
-        PATIENCE_S,
-        lambda: f"the better job runs: {service.queue()}",
-        0.2,
-    )
-    preempted.expect_saved()
-    wait_until(
-        lambda: service.job_state(batch) == "CANCELLED",
-        PATIENCE_S,
-        lambda: f"the cancelled job has ended: {service.queue()}",
-        0.2,
-    )
+    _wait_for_state(service, batch, "CANCELLED")
     cancelled.expect_saved()
-    # Without run_jax.sh, whether it is requeued is Slurm's: not before 24.11.
-    assert service.job_state(pushed) in ("FAILED", "PENDING")
+    _wait_for_state(service, better, "RUNNING")
+    saved = preempted.expect_saved()
+    cluster.run("scancel", better)
+    # Requeued, it goes on from the step at which it was pushed off the node.
+    preempted.wait_to_say(f"restored {saved} {saved}\n")
+    preempted.wait_to_say(f"step {saved + 3}\n")
+    assert preempted.taken()[saved:][:3] == [saved + 1, saved + 2, saved + 3]
+    cluster.run("scancel", pushed)
+    _wait_for_state(service, pushed, "CANCELLED")
 
     # The slice's nodes are given back as soon as the program has saved its state and ended.
     done = service.run("maintenance", "0", "--wait", "10m", timeout_s=PATIENCE_S)
     assert done.returncode == 0, done.stdout + done.stderr + service.logs() + local.said
     assert run.wait(PATIENCE_S) == EXIT_SAVED, local.said[-3000:]
     local.expect_saved()
+
+
+def _wait_for_state(service: SlurmService, job: str, state: str) -> None:
+    wait_until(
+        lambda: service.job_state(job) == state,
+        PATIENCE_S,
+        lambda: f"job {job} is {state}: {service.queue()}",
+        0.2,
+    )
