@@ -89,6 +89,7 @@ def main() -> None:
 @_number("cred_expire_s", "Life of a job credential; a requeued task waits as long.")
 @_number("grace_time_s", "GraceTime of the preemptable partition.")
 @_number("kill_wait_s", "From SIGTERM to SIGKILL at a job's end.")
+@_number("min_job_age_s", "For how long an ended job is remembered.")
 @click.option(
     "--network",
     metavar="NETWORK",

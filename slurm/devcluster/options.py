@@ -46,6 +46,7 @@ class Options:
         cred_expire_s: Life of a job credential; as long does a requeued task wait.
         grace_time_s: From the preemption of a job of tpu-low to its end.
         kill_wait_s: From SIGTERM to SIGKILL at a job's end.
+        min_job_age_s: For how long an ended job is remembered at least; at most a minute longer.
         network: 127.X.0.0/16 for the nodes' addresses, with ``namespaces`` a private /24; None: one
             that is free.
         root_switch: Whether a switch connects the slices, so that a job can span them.
@@ -62,6 +63,7 @@ class Options:
     cred_expire_s: int = 120
     grace_time_s: int = 0
     kill_wait_s: int = 30
+    min_job_age_s: int = 600
     network: str | None = None
     root_switch: bool = False
     namespaces: bool = False
@@ -90,6 +92,8 @@ class Options:
             ("--cred-expire", self.cred_expire_s, _MIN_CRED_EXPIRE_S, 86400),
             ("--grace-time", self.grace_time_s, 0, 86400),
             ("--kill-wait", self.kill_wait_s, 1, 3600),
+            # 0 would be for ever.
+            ("--min-job-age", self.min_job_age_s, 2, 86400),
         ):
             if not low <= value <= high:
                 yield f"{option} {value} is out of range; valid: {low} to {high}"

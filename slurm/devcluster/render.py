@@ -187,7 +187,7 @@ SlurmdTimeout=10
 KillWait={options.kill_wait_s}
 MessageTimeout=5
 TCPTimeout=2
-MinJobAge=600
+MinJobAge={options.min_job_age_s}
 UnkillableStepTimeout=300
 
 SlurmctldParameters=power_save_interval=1,power_save_min_interval=0

@@ -61,6 +61,8 @@ def notes_of_absence(
     if before.up and not after.up:
         sentences.append((Reason.SliceLost, f"{subject} lost: {cause}"))
     sentences.extend(_of_a_budget(subject, before, after))
+    if after.ordered != before.ordered:
+        sentences.append((Reason.SliceRequeued, f"{subject}: {after.reason}"))
     if after.state is not before.state and after.state is SliceState.FAILED:
         sentences.append((Reason.SliceFailed, f"{subject} failed: {after.reason}"))
     return tuple(Note(reason, words, subject) for reason, words in sentences)
