@@ -53,7 +53,7 @@ def service(tmp_path: Path, in_containers: dict[str, str]) -> Iterator[SlurmServ
     """Two slices of two hosts, both of which must be there; and one failure of each at most."""
     # pytest's directories have names too long for the daemons' sockets.
     with tempfile.TemporaryDirectory(prefix="devcluster-") as path:
-        options = Options(Path(path) / "c", slices=2, cred_expire_s=5, kill_wait_s=10)
+        options = Options(Path(path) / "c", slices=2, cred_expire_s=5, kill_wait_s=30)
         with DevCluster(options) as cluster:
             made = SlurmService(
                 tmp_path / "home",
