@@ -37,12 +37,14 @@ class Happening(ABC):
     Attributes:
         way: Its line in the table of ways.
         spends: The cause that its restarts are counted as; None if they cost nothing.
+        or_way: Another way that it may be taken for, which costs nothing; "" if there is none.
         returns: Whether the slice comes back.
         moves: Whether it comes back as another incarnation.
     """
 
     way: str
     spends: str | None = None
+    or_way: str = ""
     returns: bool = True
     moves: bool = True
 
@@ -259,7 +261,9 @@ class SlurmdKilled(_NodeFailure):
 
 
 class PowerCut(_NodeFailure):
-    way, spends = "hang", "hang"
+    """Whether its silence or Slurm's word for the node comes first depends on how busy Slurm is."""
+
+    way, spends, or_way = "hang", "hang", "node"
 
     def cause(self) -> None:
         self.cluster.power_off(self.node)
@@ -272,7 +276,7 @@ class PowerCut(_NodeFailure):
 class Partition(_NodeFailure):
     """What runs on the node goes on, and reaches nobody."""
 
-    way, spends = "hang", "hang"
+    way, spends, or_way = "hang", "hang", "node"
 
     def cause(self) -> None:
         self.cluster.partition(self.node)

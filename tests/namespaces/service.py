@@ -81,6 +81,17 @@ class UsersService(SlurmService):
         ]
         return worker.process.pid
 
+    def supervisor(self) -> int:
+        """The supervisor's process, also if it is stopped. Raises ProcessLookupError: none is."""
+        named = [
+            process
+            for process in sightings.processes(str(self.home), "")
+            if sightings.role_of(process) == "supervisor"
+        ]
+        if not named:
+            raise ProcessLookupError(f"no supervisor of {self.home}")
+        return named[0].pid
+
     def tasks_by_slice(self) -> Counter[int]:
         """How many tasks of each slice's index live."""
         live = (row["id"].rpartition("_")[2] for row in self.tasks())

@@ -6,9 +6,11 @@ One service meets them all, several at a time, each on a slice of its own.
 """
 
 import contextlib
+import os
 import pwd
 import re
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,19 +37,25 @@ pytestmark = pytest.mark.timeout(900)
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[DevCluster]:
-    """Two slices more than the service has. Who is requeued waits, unless somebody lifts that."""
+    """Two slices more than the services have. Who is requeued waits, unless somebody lifts that."""
     with tempfile.TemporaryDirectory(prefix="devcluster-") as path:
         Path(path).chmod(0o711)
         options = Options(
-            Path(path) / "c", slices=SLICES + 2, cpu_nodes=2, kill_wait_s=5, namespaces=True
+            Path(path) / "c",
+            slices=SLICES + 1 + 2,
+            cpu_nodes=2,
+            kill_wait_s=5,
+            min_job_age_s=2,
+            namespaces=True,
         )
         with DevCluster(options) as up:
             yield up
 
 
-@pytest.fixture(scope="module")
-def service(cluster: DevCluster, user: str, copy: Path) -> Iterator[UsersService]:
-    """Ready, with all its slices."""
+@contextlib.contextmanager
+def _submitted(
+    cluster: DevCluster, user: str, copy: Path, slices: int, **settings: str
+) -> Iterator[UsersService]:
     with tempfile.TemporaryDirectory(prefix="service-") as path:
         account = pwd.getpwnam(user)
         shutil.chown(path, account.pw_uid, account.pw_gid)
@@ -57,18 +65,44 @@ def service(cluster: DevCluster, user: str, copy: Path) -> Iterator[UsersService
             cluster,
             user,
             copy,
-            MAX_SLICES=str(SLICES),
+            MAX_SLICES=str(slices),
             PATHWAYS_SLURM_PARTITION="tpu-low",
             PATHWAYS_HEARTBEAT_TIMEOUT_S="8",
             PATHWAYS_LEASE_S=str(LEASE_S),
             PATHWAYS_NOTICE_S="4",
             PATHWAYS_NODE_BUDGET="0",
             PATHWAYS_POWER_DOWN="never",
+            **settings,
         )
         made.submit()
-        wait_until(lambda: _ready(made) == set(range(SLICES)), PATIENCE_S, made.logs)
         yield made
         made.close()
+
+
+@pytest.fixture(scope="module")
+def unattended(cluster: DevCluster, user: str, copy: Path) -> Iterator[UsersService]:
+    """Of one slice, which has ended while the supervisor is stopped: Slurm forgets its task."""
+    ports = {"PATHWAYS_PROXY_PORT": "29010", "PATHWAYS_RM_PORT": "29011"}
+    with _submitted(cluster, user, copy, 1, **ports) as made:
+        wait_until(lambda: _ready(made) == {0}, PATIENCE_S, made.logs)
+        os.kill(made.supervisor(), signal.SIGSTOP)
+        os.kill(made.worker(0, 1), signal.SIGKILL)
+        try:
+            yield made
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(made.supervisor(), signal.SIGCONT)
+
+
+@pytest.fixture(scope="module")
+def service(
+    cluster: DevCluster, user: str, copy: Path, unattended: UsersService
+) -> Iterator[UsersService]:
+    """Ready, with all its slices; another one is left to itself meanwhile."""
+    del unattended
+    with _submitted(cluster, user, copy, SLICES) as made:
+        wait_until(lambda: _ready(made) == set(range(SLICES)), PATIENCE_S, made.logs)
+        yield made
 
 
 def _ready(service: UsersService) -> set[int]:
@@ -77,8 +111,13 @@ def _ready(service: UsersService) -> set[int]:
 
 def _is_told(service: UsersService, one: Happening, since: float) -> bool:
     """The reason that the table has for it was given to people."""
-    pattern = re.escape(WAYS[one.way].reason).replace("…", ".*") + "$"
-    return any(re.search(pattern, message) for message in service.told(one.index, since))
+    messages = service.told(one.index, since)
+    return any(_says(message, way) for way in (one.way, one.or_way) if way for message in messages)
+
+
+def _says(message: str, way: str) -> bool:
+    pattern = re.escape(WAYS[way].reason).replace("…", ".*") + "$"
+    return re.search(pattern, message) is not None
 
 
 def _happen(service: UsersService, *all_: Happening) -> None:
@@ -108,7 +147,8 @@ def _happen(service: UsersService, *all_: Happening) -> None:
         wait_until(look, PATIENCE_S, lambda: _story(service, untold, away, since), 0.2)
     for one in all_:
         counted = service.spent(one.index) - spent[one.index]
-        assert set(counted) == ({one.spends} if one.spends else set()), (one.way, counted)
+        free = not one.spends or (one.or_way and not counted)
+        assert set(counted) == (set() if free else {one.spends}), (one.way, counted)
 
 
 def _is_as_it_should_be(service: UsersService, one: Happening, incarnation: int) -> bool:
@@ -181,6 +221,29 @@ def test_a_slice_that_is_cancelled_stays_so(service: UsersService) -> None:
     _happen(service, h.Cancel(service, 4))
     assert service.slices()[4]["reason"] == "cancelled by a user"
     assert service.tasks_by_slice() == dict.fromkeys(range(4), 1)
+
+
+def test_a_slice_that_slurm_has_forgotten_is_submitted_again_and_runs_once(
+    unattended: UsersService,
+) -> None:
+    since = time.time()
+    before = unattended.slices()[0]
+    wait_until(lambda: not unattended.tasks(live=False), PATIENCE_S, "its record is gone", 0.2)
+    os.kill(unattended.supervisor(), signal.SIGCONT)
+
+    def again() -> bool:
+        assert unattended.tasks_by_slice()[0] <= 1
+        now = unattended.slices()[0]
+        return bool(now["state"] == "READY" and now["incarnation"] > before["incarnation"])
+
+    wait_until(again, PATIENCE_S, unattended.logs, 0.2)
+    messages = unattended.told(0, since)
+    assert any(_says(message, "missing") for message in messages), messages
+    assert unattended.spent(0) == {"missing": 1}
+    (task,) = unattended.tasks(live=False)
+    assert task["id"].partition("_")[0] not in before["task"]
+    unattended.cluster.run("scancel", unattended.jobs[-1])
+    unattended.expect_nothing_left(PATIENCE_S)
 
 
 def test_the_service_comes_up_elsewhere_when_its_node_has_no_power(service: UsersService) -> None:
