@@ -14,7 +14,8 @@ from tests.e2e.service import CHECKOUT
 from tests.maxtext.workload import PATIENCE_S
 from tests.slurm.service.service import SlurmService
 
-GRACE_S = 10
+# A program that ends before it has its job requeued in it, however slow the machine is.
+GRACE_S = 60
 
 
 @pytest.fixture(scope="session")

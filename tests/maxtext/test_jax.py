@@ -37,8 +37,8 @@ def test_a_job_whose_program_ends_in_the_grace_time_is_requeued_and_resumes(
         *("--output=/dev/null", "--wrap=sleep 600"),
     ).stdout.strip()
     service.jobs.append(better)
+    # Without the script's doing the job would be FAILED now, on Slurm 22.05.
     job.wait_for("stopped by SIGTERM")
-    job.wait_for(f"job {job.id} is preempted; requeued, 1 of 100")
     before = read(metrics)
     service.cluster.run("scancel", better)
     job.wait_for_state("RUNNING", restarts=1)
