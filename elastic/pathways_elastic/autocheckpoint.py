@@ -8,18 +8,17 @@ after SIGTERM or a notice of the service, whatever its schedule, and returns onc
 """
 
 import logging
-import math
 import os
 import queue
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pathways_elastic import autocheckpoint_slurm
 from pathways_elastic.autocheckpoint_latch import EXIT_NOT_SAVED, EXIT_SAVED, Latch, Phase
+from pathways_elastic.autocheckpoint_options import Options
 from pathways_elastic.autocheckpoint_signal import SigtermHandler
 from pathways_elastic.errors import ElasticError
 from pathways_elastic.notice_board import NoticeBoard, Source
@@ -41,79 +40,13 @@ __all__ = [
 
 _log = logging.getLogger("pathways_elastic")
 
-ENABLE_VARIABLE = "ENABLE_AUTOCHECKPOINT"
-EXIT_VARIABLE = "EXIT_AFTER_AUTOCHECKPOINT"
-TIMEOUT_VARIABLE = "AUTOCHECKPOINT_TIMEOUT_S"
-
-DEFAULT_TIMEOUT_S = 300.0
-"""What a platform waits for programs before it maintains a slice."""
-
 _LOOK_EVERY_S = 0.2
 _LOOK_AT_A_SAVE_EVERY_S = 0.02
-
-_WORDS = {"true": True, "1": True, "false": False, "0": False, "": False}
+_FLUSH_S = 1.0
 
 
 class NotCommittedError(ElasticError):
     """Orbax reported no error, and the checkpoint is not there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How autocheckpoints are made.
-
-    Attributes:
-        enabled: Whether they are.
-        exit_after: Whether the program ends after one, with ``EXIT_SAVED`` or ``EXIT_NOT_SAVED``.
-        timeout_s: What one may take, from the request on.
-
-    Raises:
-        ValueError: ``timeout_s`` is out of its range.
-    """
-
-    enabled: bool = False
-    exit_after: bool = False
-    timeout_s: float = DEFAULT_TIMEOUT_S
-
-    def __post_init__(self) -> None:
-        if not 0 < self.timeout_s < math.inf:
-            raise ValueError(
-                f"autocheckpoint_timeout_s must be > 0 and finite, got {self.timeout_s!r}"
-            )
-
-    @classmethod
-    def of(
-        cls,
-        environ: Mapping[str, str],
-        enabled: bool | None = None,
-        exit_after: bool | None = None,
-        timeout_s: float | None = None,
-    ) -> "Options":
-        """What is given, and for the rest what the environment says.
-
-        Raises:
-            ValueError: A variable has a value that it can't have.
-        """
-        if enabled is None:
-            enabled = _flag(environ, ENABLE_VARIABLE)
-        if exit_after is None:
-            exit_after = _flag(environ, EXIT_VARIABLE)
-        if timeout_s is None:
-            text = environ.get(TIMEOUT_VARIABLE, "").strip() or str(DEFAULT_TIMEOUT_S)
-            try:
-                timeout_s = float(text)
-            except ValueError:
-                raise ValueError(
-                    f"{TIMEOUT_VARIABLE} is {text!r}; valid: seconds, such as 300"
-                ) from None
-        return cls(enabled, exit_after, timeout_s)
-
-
-def _flag(environ: Mapping[str, str], name: str) -> bool:
-    text = environ.get(name, "").strip()
-    if (value := _WORDS.get(text.lower())) is None:
-        raise ValueError(f"{name} is {text!r}; valid: true or false")
-    return value
 
 
 class Autocheckpoint:
@@ -233,8 +166,7 @@ class Autocheckpoint:
         return True
 
     def _settle(self, step: int) -> None:
-        before = self._now()
-        after = self._change(lambda latch: latch.committed(time.monotonic()))
+        before, after = self._change(lambda latch: latch.committed(time.monotonic()))
         if before.phase is not Phase.SAVING:
             return
         took = time.monotonic() - (before.deadline - before.timeout_s)
@@ -248,15 +180,15 @@ class Autocheckpoint:
         _end(after.status)
 
     def _now(self) -> Latch:
-        return self._change(lambda latch: latch)
+        return self._change(lambda latch: latch)[1]
 
-    def _change(self, change: Callable[[Latch], Latch]) -> Latch:
-        """The latch with all requests that have come, changed."""
+    def _change(self, change: Callable[[Latch], Latch]) -> tuple[Latch, Latch]:
+        """The latch with all requests that have come, before and after the change."""
         with self._lock:
             while not self._requests.empty():
                 self._latch = self._latch.asked(self._requests.get_nowait(), time.monotonic())
-            self._latch = change(self._latch)
-            return self._latch
+            before, self._latch = self._latch, change(self._latch)
+            return before, self._latch
 
     def _watch(self) -> None:
         """Hears of notices, tells of requests, and ends what takes too long."""
@@ -268,20 +200,22 @@ class Autocheckpoint:
             except queue.Empty:
                 pass
             self._look_at_notices()
-            latch = self._now()
-            if latch.reasons != told and latch.reasons:
-                _log.warning(
-                    "autocheckpoint: %s; the next step is saved, within %g s",
-                    latch.reasons[-1],
-                    latch.timeout_s,
-                )
-            told = latch.reasons
-            if latch.overdue(time.monotonic()):
-                self._give_up(latch)
+            before, after = self._change(lambda latch: latch.given_up(time.monotonic()))
+            _tell_requests(told, before)
+            told = before.reasons
+            if after.phase is not before.phase:
+                _tell_failure(before)
+            overdue = after.overdue(time.monotonic())
+            # What ends by itself has some time for that; what had its time already has not.
+            if after.status is not None and (before.phase is not Phase.ENDING or overdue):
+                _end(after.status)
 
     def _look_at_notices(self) -> None:
         going = {
-            (entry.slice, entry.incarnation): f"slice {entry.slice} goes: {entry.reason}"
+            (entry.slice, entry.incarnation): (
+                f"slice {entry.slice} goes within {max(0.0, entry.deadline - time.time()):.0f} s: "
+                f"{entry.reason}"
+            )
             for entry in self._board.going.values()
         }
         news: dict[object, str] = dict(going.items())
@@ -291,29 +225,38 @@ class Autocheckpoint:
             self.request(news[entry])
         self._known |= news.keys()
 
-    def _give_up(self, latch: Latch) -> None:
-        after = self._change(lambda now: now.given_up(time.monotonic()))
-        if latch.phase is not Phase.ENDING:
-            if latch.step is None:
-                what = "no step was saved"
-            else:
-                what = f"step {latch.step} was not committed"
-            _log.error(
-                "autocheckpoint: %s within %g s (autocheckpoint_timeout_s) of the request: %s",
-                what,
-                latch.timeout_s,
-                latch.reasons[0],
-            )
-        if after.status is not None:
-            _end(after.status)
+
+def _tell_requests(told: tuple[str, ...], latch: Latch) -> None:
+    """Logs the requests that were not told before."""
+    same_attempt = latch.reasons[: len(told)] == told
+    for reason in latch.reasons[len(told) if same_attempt else 0 :]:
+        _log.warning(
+            "autocheckpoint: %s; the next step is saved, within %g s", reason, latch.timeout_s
+        )
+
+
+def _tell_failure(latch: Latch) -> None:
+    _log.error(
+        "autocheckpoint: %s within %g s (autocheckpoint_timeout_s) of the request: %s",
+        "no step was saved" if latch.step is None else f"step {latch.step} was not committed",
+        latch.timeout_s,
+        latch.reasons[0],
+    )
 
 
 def _end(status: int) -> None:
     """Ends the process at once: what would clean up hangs, or is another thread's."""
+    # Whoever hangs may hold a stream's lock.
+    flushing = threading.Thread(target=_flush, daemon=True)
+    flushing.start()
+    flushing.join(_FLUSH_S)
+    os._exit(status)
+
+
+def _flush() -> None:
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(status)
 
 
 _current: Autocheckpoint | None = None

@@ -101,8 +101,8 @@ class Latch:
         return self.phase is not Phase.QUIET and now >= self.deadline
 
     def given_up(self, now: float) -> "Latch":
-        """The attempt had its time."""
-        if self.phase not in (Phase.ASKED, Phase.SAVING):
+        """The attempt is over if it has had its time."""
+        if self.phase is Phase.ENDING or not self.overdue(now):
             return self
         return replace(self._over(EXIT_NOT_SAVED, now), step=None)
 

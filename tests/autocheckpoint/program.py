@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A training program as a user has it: connect(), then Orbax as anywhere.
 
-    python tests/autocheckpoint/program.py DIRECTORY [--interval N] [--chain] …
+    python tests/autocheckpoint/program.py DIRECTORY [--policy] [--chain] …
 
 Each line it prints is an event, flushed. What it computes shows which step a checkpoint is of.
 """
@@ -10,21 +10,24 @@ Each line it prints is an event, flushed. What it computes shows which step a ch
 import argparse
 import itertools
 import logging
+import os
 import signal
+import sys
 import time
 from pathlib import Path
 from types import FrameType
 
 import pathways_elastic
 
+STEP_S = 0.05
+# Steps between the saves of the program's own schedule.
+NEVER = 10**6
+
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("directory", type=Path)
-    parser.add_argument("--interval", type=int, default=100_000, help="steps between saves")
-    parser.add_argument("--pace", type=float, default=0.05, help="seconds of a step")
     parser.add_argument("--first-until", type=Path, help="the first step ends with this file")
-    parser.add_argument("--state-mb", type=int, default=1)
     parser.add_argument("--block-commit", type=Path, help="commits wait until this file is there")
     parser.add_argument("--chain", action="store_true", help="has a SIGTERM handler of its own")
     parser.add_argument("--policy", action="store_true", help="has a save policy of its own")
@@ -38,7 +41,8 @@ def say(words: str) -> None:
 
 
 def own_handler(_number: int, _frame: FrameType | None) -> None:
-    say("own handler")
+    # Not say(): the signal may have interrupted just that.
+    os.write(sys.stdout.fileno(), b"own handler\n")
 
 
 def block_commits(until: Path) -> None:
@@ -81,14 +85,13 @@ def main() -> None:
     if options.block_commit:
         block_commits(options.block_commit)
     sharding = NamedSharding(Mesh(np.array(devices), ("all",)), PartitionSpec("all"))
-    size = options.state_mb * 2**18 // len(devices) * len(devices)
-    state = {"x": jax.device_put(jnp.zeros(size, jnp.float32), sharding)}
+    state = {"x": jax.device_put(jnp.zeros((len(devices), 2**15), jnp.float32), sharding)}
     update = jax.jit(lambda s: {"x": s["x"] + 1}, donate_argnums=0)
     policy = None
     if options.policy:
-        policy = ocp.checkpoint_managers.FixedIntervalPolicy(options.interval)
+        policy = ocp.checkpoint_managers.FixedIntervalPolicy(NEVER)
     manager_options = ocp.CheckpointManagerOptions(
-        save_interval_steps=options.interval, save_decision_policy=policy
+        save_interval_steps=NEVER, save_decision_policy=policy
     )
     with ocp.CheckpointManager(options.directory, options=manager_options) as manager:
         first = 1
@@ -98,7 +101,7 @@ def main() -> None:
             )
             state = manager.restore(latest, args=ocp.args.StandardRestore(target))
             first = latest + 1
-            say(f"restored {latest} {float(state['x'][0]):.0f}")
+            say(f"restored {latest} {float(state['x'][0, 0]):.0f}")
         say("ready")
         while options.first_until and not options.first_until.exists():
             time.sleep(0.02)
@@ -108,7 +111,7 @@ def main() -> None:
             say(f"step {step}")
             if manager.save(step, args=ocp.args.StandardSave(state)):
                 say(f"saved {step}")
-            time.sleep(options.pace)
+            time.sleep(STEP_S)
 
 
 if __name__ == "__main__":
