@@ -154,7 +154,8 @@ class Job(Workload):
     @property
     def row(self) -> dict[str, str]:
         """Of squeue."""
-        return next((row for row in self.service.queue() if row["job"] == self.id), {"state": ""})
+        unknown = {"state": "", "restarts": "0"}
+        return next((row for row in self.service.queue() if row["job"] == self.id), unknown)
 
     def wait_for_state(self, state: str, restarts: int) -> None:
         """Waits until the job is in a state, after so many requeues."""
