@@ -22,6 +22,9 @@ _NETWORKS = range(64, 250)
 class LocalStage(Stage):
     """A service of ``pathways-slurm up`` with the local scheduler."""
 
+    # It takes two or three.
+    back_within_s = 8.0
+
     def __init__(self, home: Path, settings: Mapping[str, str]) -> None:
         super().__init__(home, {**settings, "PATHWAYS_SCHEDULER": "local"})
         self._kept = contextlib.ExitStack()

@@ -50,11 +50,11 @@ def test_training_leaves_a_slice_at_its_notice_and_uses_it_again_without_losing_
     # No snapshot is due for long, so that a step would be lost if there was none at the notice.
     options = ("--steps", "100000", "--snapshot-period", "100000", "--min-step-time", "0.05")
     training = Training(forwarding, *SMALL, *options)
-    training.wait_for_steps(5, [0, 1, 2], PATIENCE_S)
+    training.wait_for_steps(5, [0, 1, 2])
     training.signal_worker(1, signal.SIGTERM)
     after = forwarding.wait_for_slice(1, "READY", above=1, timeout_s=PATIENCE_S)
     assert after["incarnation"] == 2
-    training.wait_for_steps(5, [0, 1, 2], PATIENCE_S)
+    training.wait_for_steps(5, [0, 1, 2])
     training.process.send_signal(signal.SIGTERM)
     output = output_of(training.process)
     assert training.process.returncode == 128 + signal.SIGTERM, output

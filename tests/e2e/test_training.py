@@ -29,6 +29,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     return losses(read(metrics))
 
 
+@pytest.mark.timeout(900)
 def test_slices_lost_one_after_the_other_change_no_loss(
     service: ServiceUnderTest, undisturbed: dict[int, float]
 ) -> None:
@@ -53,6 +54,7 @@ def test_slices_lost_one_after_the_other_change_no_loss(
     assert "Traceback" not in output
 
 
+@pytest.mark.timeout(900)
 def test_fewer_slices_than_needed_are_waited_for(service: ServiceUnderTest) -> None:
     service.up()
     training = Training(service, *OPTIONS, "--min-slices", "3")
@@ -70,6 +72,7 @@ def test_fewer_slices_than_needed_are_waited_for(service: ServiceUnderTest) -> N
     assert "stopped by SIGTERM after step" in output
 
 
+@pytest.mark.timeout(900)
 def test_end_of_the_service_ends_the_program_with_a_message(service: ServiceUnderTest) -> None:
     service.up()
     training = Training(service, *OPTIONS)

@@ -73,7 +73,7 @@ class Training:
         """The kind, and the step if there is one, of each event."""
         return [(e["event"], e.get("step")) for e in self.events]
 
-    def wait_for_steps(self, count: int, slices: list[int], timeout_s: float = 90.0) -> None:
+    def wait_for_steps(self, count: int, slices: list[int]) -> None:
         """Waits until the last ``count`` events are steps on ``slices``."""
 
         def reached() -> bool:
@@ -81,7 +81,7 @@ class Training:
             last = self.events[-count:]
             return len(last) == count and all(e.get("slices") == slices for e in last)
 
-        wait_until(reached, timeout_s, f"{count} steps on slices {slices}", every_s=0.02)
+        wait_until(reached, PATIENCE_S, f"{count} steps on slices {slices}", every_s=0.02)
 
     def wait_for_step(self, step: int, timeout_s: float = PATIENCE_S) -> None:
         """Waits until it has taken this step."""

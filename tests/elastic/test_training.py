@@ -156,7 +156,7 @@ def test_the_documented_loop_takes_slices_back(service: Service, make_manager: M
     assert toy.count_of(state) == 200
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_a_run_with_ten_kills_of_every_kind_ends_as_one_without(
     service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
