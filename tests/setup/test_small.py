@@ -27,26 +27,7 @@ def prints(command: Path, *arguments: str) -> str:
     return subprocess.check_output([command, *arguments], text=True, cwd="/").strip()
 
 
-def test_from_nothing_to_ready_and_nothing_the_second_time(checkout: SmallCheckout) -> None:
-    said = checkout.run("--maxtext")
-    assert f"Ready: JAX {JAX} in {checkout.environments}." in said
-    environment = checkout.found()
-    assert environment == checkout.environments / f"jax-{JAX}"
-    assert prints(environment / "bin" / "pathways-slurm") == JAX
-    with_maxtext = checkout.found("maxtext_environment")
-    assert with_maxtext == checkout.environments / f"maxtext-jax-{JAX}"
-    assert prints(with_maxtext / "bin/python", "-c", "import maxtext; maxtext.main()") == "0.2.5"
-    images = sorted((checkout.environments / "images").glob("*.sqsh"))
-    assert [image.read_text() for image in images] == ["proxy_server", "server"]
-
-    before = state(checkout.environments)
-    assert checkout.run("--maxtext") == (
-        f"Nothing to do: {checkout.environments} has all for JAX {JAX}.\n"
-    )
-    assert state(checkout.environments) == before
-
-
-def test_killed_anywhere_it_is_done_over(checkout: SmallCheckout) -> None:
+def test_killed_anywhere_it_is_taken_up_until_all_is_there(checkout: SmallCheckout) -> None:
     for moment in ("Setting up ", "Installing 1 packages", "Installing the project", "Importing"):
         process = checkout.start()
         assert process.stderr is not None
@@ -59,11 +40,24 @@ def test_killed_anywhere_it_is_done_over(checkout: SmallCheckout) -> None:
         else:
             pytest.fail(f"it has not said {moment!r}: {said}")
         process.communicate()
-        assert not (checkout.environments / "current").exists()
-    said_at_last = checkout.run()
-    assert "Ready" in said_at_last
-    assert "Setting up" not in said_at_last, "the environment was complete"
-    assert prints(checkout.found() / "bin" / "pathways-slurm") == JAX
+
+    said_at_last = checkout.run("--maxtext")
+    assert f"Ready: JAX {JAX} in {checkout.environments}." in said_at_last
+    environment = checkout.found()
+    assert environment == checkout.environments / f"jax-{JAX}"
+    assert f"Setting up {environment} " not in said_at_last, "it was complete"
+    assert prints(environment / "bin" / "pathways-slurm") == JAX
+    with_maxtext = checkout.found("maxtext_environment")
+    assert with_maxtext == checkout.environments / f"maxtext-jax-{JAX}"
+    assert prints(with_maxtext / "bin/python", "-c", "import maxtext; maxtext.main()") == "0.2.5"
+    images = sorted((checkout.environments / "images").glob("*.sqsh"))
+    assert [image.read_text() for image in images] == ["proxy_server", "server"]
+
+    before = state(checkout.environments)
+    assert checkout.run("--maxtext") == (
+        f"Nothing to do: {checkout.environments} has all for JAX {JAX}.\n"
+    )
+    assert state(checkout.environments) == before
 
 
 def test_two_at_once_wait_for_each_other(checkout: SmallCheckout) -> None:
