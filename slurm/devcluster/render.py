@@ -196,7 +196,7 @@ ResumeProgram={directory}/power/resume
 ResumeFailProgram={directory}/power/resume_fail
 SuspendTime=86400
 SuspendTimeout=4
-ResumeTimeout=120
+ResumeTimeout=60
 
 """.splitlines()
     if options.namespaces:

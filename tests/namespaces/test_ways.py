@@ -45,7 +45,7 @@ def cluster() -> Iterator[DevCluster]:
             slices=SLICES + 1 + 2,
             cpu_nodes=2,
             kill_wait_s=5,
-            min_job_age_s=2,
+            min_job_age_s=20,
             namespaces=True,
         )
         with DevCluster(options) as up:
