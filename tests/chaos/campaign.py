@@ -36,7 +36,7 @@ SETTLE_S = 180.0
 _TRAIN_S = 90.0
 _END_S = 90.0
 _UNDO_AGAIN_S = 2.0
-_REPAIR_EVERY_S = 5.0
+_REPAIR_EVERY_S = 8.0
 # Left unspent, so that no budget runs out by what the service does by itself.
 _RESERVE = 3
 # What a slice may be hit, so that its waits between restarts stay short.
@@ -353,7 +353,7 @@ class Campaign:
             for one in slices_of(dict(self._checker.latest.status))
         ]
         service = f"service {self.field('service')} ({self.field('reason')})"
-        return "; ".join([service, *slices])
+        return "; ".join([service, *slices, self.stage.nodes()])
 
     def _left(self) -> str:
         seen = self._checker.latest

@@ -55,8 +55,9 @@ class SlurmFault:
     def victims(self, world: World) -> list[int]:
         if self.state.controller_away:
             return []
-        # Not where another fault has a node.
-        return [i for i in running(world) if not self.state.nodes & set(nodes_of(world, i))]
+        # Not where another fault has a node. A supervisor that is new may not know nodes yet.
+        nodes = {index: set(nodes_of(world, index)) for index in running(world)}
+        return [index for index, its in nodes.items() if its and not its & self.state.nodes]
 
     def possible(self, world: World) -> bool:
         return bool(self.victims(world))

@@ -198,7 +198,7 @@ class Drain(SlurmFault):
 
 def slurm_faults(stage: SlurmStage) -> list[Fault]:
     """Those that only a service on Slurm can meet."""
-    state = ClusterState(stage.cluster, stage.become)
+    state = ClusterState(stage.cluster, stage.become, nodes=stage.in_hand)
     network: list[Fault] = [Partition(state)] if stage.cluster.options.namespaces else []
     return [
         *network,

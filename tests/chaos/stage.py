@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -71,6 +72,9 @@ class Stage(Protocol):
 
     def repair(self) -> str:
         """What an administrator does now and then, in words; "" if there is nothing to do."""
+
+    def nodes(self) -> str:
+        """In what state the cluster's nodes are, for people; "" where there are none."""
 
     def close(self) -> None:
         """Ends all that is left, whatever state it is in."""
@@ -166,6 +170,9 @@ class LocalStage:
     def repair(self) -> str:
         return ""
 
+    def nodes(self) -> str:
+        return ""
+
     def close(self) -> None:
         resume(self.service.home)
         self.service.close()
@@ -176,6 +183,9 @@ class SlurmStage:
 
     Root, who alone can make a cluster of namespaces, names a ``user`` whose jobs they are and who
     owns the directory of ``home``.
+
+    Attributes:
+        in_hand: Nodes that a fault has, and gives back.
     """
 
     def __init__(
@@ -184,7 +194,8 @@ class SlurmStage:
         self.slices = cluster.options.slices
         self.cluster = cluster
         self.user = user
-        self._taken: set[str] = set()
+        self.in_hand: set[str] = set()
+        self._ailing = Ailing()
         self.become: list[str] = [] if user is None else [str(word) for word in as_user(user)]
         self.service = SlurmService(
             home,
@@ -226,25 +237,40 @@ class SlurmStage:
         """Makes good what Slurm does by itself and then waits for a human with.
 
         It drains nodes: a slurmctld that was killed while a job started finds it twice ("Duplicate
-        jobid"). And it loses count: "gres/tpu: job 2 dealloc of node tpu-0-0 bad node_offset 0"
-        means that the node is idle and its TPUs stay taken, until slurmctld is started again.
+        jobid"). It gives nodes up that were switched on too slowly. And it loses count: "gres/tpu:
+        job 2 dealloc of node tpu-0-0 bad node_offset 0" means that the node is idle and its TPUs
+        stay taken, until slurmctld is started again.
         """
+        before = self._ailing
         try:
-            drained, taken = ailing(self._slurm("sinfo", "-h", "-N", "-O", _AILMENTS))
-            # What is seen once may just be on its way.
-            miscounted, self._taken = taken & self._taken, taken
-            if drained:
-                self._slurm("scontrol", "update", f"nodename={_list(drained)}", "state=resume")
-                return f"drained nodes resumed: {_list(drained)}"
+            now = self._ailing = ailing(self._slurm("sinfo", "-h", "-N", "-O", _AILMENTS))
+            if now.drained:
+                nodes = _list(now.drained)
+                self._slurm("scontrol", "update", f"nodename={nodes}", "state=resume")
+                return f"drained nodes resumed: {nodes}"
         except subprocess.SubprocessError:
             # Slurm is away; later, then.
             return ""
-        if miscounted:
-            self._taken = set()
+        # What is seen once may just be on its way.
+        if down := (now.down & before.down) - self.in_hand:
+            for node in sorted(down):
+                self.cluster.power_on(node)
+            return f"nodes that Slurm has given up switched on: {_list(down)}"
+        if taken := now.taken & before.taken:
+            self._ailing = Ailing()
             self.cluster.stop_slurmctld()
             self.cluster.start_slurmctld()
-            return f"slurmctld started again, as TPUs of idle nodes stay taken: {_list(miscounted)}"
+            return f"slurmctld started again, as TPUs of idle nodes stay taken: {_list(taken)}"
         return ""
+
+    def nodes(self) -> str:
+        try:
+            told = self._slurm("sinfo", "-h", "-N", "-O", _AILMENTS)
+        except subprocess.SubprocessError as error:
+            return str(error)
+        return ", ".join(
+            sorted({" ".join(line.replace("|", " ").split()) for line in told.splitlines()})
+        )
 
     def _slurm(self, *words: str) -> str:
         return self.cluster.run(*words, timeout_s=_PATIENCE_S).stdout
@@ -258,19 +284,37 @@ def _list(nodes: Iterable[str]) -> str:
     return ",".join(sorted(nodes))
 
 
-def ailing(sinfo: str) -> tuple[set[str], set[str]]:
-    """Nodes that Slurm has drained, and idle ones whose TPUs it takes for used; by sinfo's answer.
+@dataclass(frozen=True)
+class Ailing:
+    """Nodes that Slurm has drained, those that are down, and idle ones whose TPUs are taken."""
 
-    Pure. Its columns are those of ``_AILMENTS``; GresUsed is "tpu:v6e:4" or "tpu:v6e:4(IDX:0-3)".
-    """
-    drained, taken = set(), set()
-    for line in sinfo.splitlines():
-        node, state, used, why = (column.strip() for column in line.split("|")[:4])
-        if "drain" in state and why != DRAINED:
-            drained.add(node)
-        if state == "idle" and any(int(count) for count in re.findall(r":(\d+)(?=\(|$)", used)):
-            taken.add(node)
-    return drained, taken
+    drained: frozenset[str] = frozenset()
+    down: frozenset[str] = frozenset()
+    taken: frozenset[str] = frozenset()
+
+
+def ailing(sinfo: str) -> Ailing:
+    """The nodes that ail by sinfo's answer, whose columns are those of ``_AILMENTS``. Pure."""
+    rows = [[column.strip() for column in line.split("|")[:4]] for line in sinfo.splitlines()]
+    return Ailing(
+        frozenset(node for node, state, _, why in rows if "drain" in state and why != DRAINED),
+        frozenset(node for node, state, _, _ in rows if _plain(state) == "down"),
+        frozenset(
+            node
+            for node, state, used, _ in rows
+            if _plain(state) in ("idle", "powered_down") and _any_used(used)
+        ),
+    )
+
+
+def _plain(state: str) -> str:
+    """A node's state without the mark that may follow: "~" is off, "#" is being switched on."""
+    return state.rstrip("~#%!*$@^-+")
+
+
+def _any_used(gres: str) -> bool:
+    """Of sinfo's GresUsed: "tpu:v6e:4" or "tpu:v6e:4(IDX:0-3)"."""
+    return any(int(count) for count in re.findall(r":(\d+)(?=\(|$)", gres))
 
 
 def resume(home: Path) -> None:
