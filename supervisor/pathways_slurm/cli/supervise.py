@@ -25,6 +25,7 @@ def command() -> None:
     The run belongs to the process that calls this (a shell, a batch script, or "up"): the service
     ends when that process ends, and a supervisor that it starts again goes on with the same run.
     """
+    from pathways_slurm import containers
     from pathways_slurm.faults import SettingsError
     from pathways_slurm.logs import get_logger, log_to
     from pathways_slurm.processes import identify
@@ -39,7 +40,11 @@ def command() -> None:
     log = settings.paths.component_log("supervisor")
     try:
         log_to(log)
-        sys.exit(supervise(settings, root))
+        code = supervise(settings, root)
+        # Here, too, as the process that the run belongs to may have been killed.
+        if settings.container == "enroot":
+            containers.remove_stale(settings)
+        sys.exit(code)
     except SettingsError as error:
         fail_usage(map(str, error.faults))
     except AlreadyRunning as error:
