@@ -83,6 +83,15 @@ class Training:
 
         wait_until(reached, PATIENCE_S, f"{count} steps on slices {slices}", every_s=0.02)
 
+    def wait_to_have_used(self, slices: list[int]) -> None:
+        """Waits until a step was taken on ``slices``, whatever came after."""
+
+        def reached() -> bool:
+            self._expect_running()
+            return any(e["event"] == "step" and e["slices"] == slices for e in self.events)
+
+        wait_until(reached, PATIENCE_S, f"a step on slices {slices}", every_s=0.02)
+
     def wait_for_step(self, step: int, timeout_s: float = PATIENCE_S) -> None:
         """Waits until it has taken this step."""
 
