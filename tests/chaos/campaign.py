@@ -327,7 +327,7 @@ class Campaign:
         try:
             one.hit.undo()
         except Missed:
-            # Slurm is away itself.
+            # Slurm is away itself, or the machine too busy.
             one.undo_at = time.monotonic() + _UNDO_AGAIN_S
             return
         one.undone = True

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can befall a service on Slurm: its daemons, its nodes; of tasks see faults_tasks.py."""
 
+import contextlib
 import random
 import signal
 import time
@@ -9,7 +10,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.faults import Fault, Hit, World, renewed
+from slurm.devcluster.daemons import DaemonError
+from slurm.devcluster.lifecycle import ClusterError
+from slurm.devcluster.machines import MachineError
+from tests.chaos.faults import Fault, Hit, Missed, World, renewed
 from tests.chaos.faults_cluster import ClusterState, SlurmFault, nodes_of
 from tests.chaos.faults_tasks import CancelTask, LaunchFailure, Order, Preempt, TimeLimit
 from tests.chaos.sightings import Worker
@@ -52,7 +56,10 @@ class ControllerAway:
         away()
 
         def undo() -> None:
-            back()
+            try:
+                back()
+            except DaemonError as error:
+                raise Missed(f"slurmctld does not come back: {error}") from error
             self.state.controller_away = False
 
         return Hit(f"{self.how} slurmctld for {lasts:.1f} s", world.healthy, lasts, undo)
@@ -78,10 +85,15 @@ class _NodeAway(SlurmFault, ABC):
         # Slurm requeues it, and when the node is back may lose the new run once more.
         world.cause(index, 4, free=True)
         self.state.nodes.add(node)
-        self._take(node)
+        # On a machine that is very busy some of it may be left, or be gone: so be it.
+        with contextlib.suppress(ClusterError, MachineError, LookupError):
+            self._take(node)
 
         def undo() -> None:
-            self._give_back(node)
+            try:
+                self._give_back(node)
+            except (DaemonError, MachineError) as error:
+                raise Missed(f"{node} does not come back: {error}") from error
             self.state.nodes.discard(node)
 
         words = f"{self.words} of {node} for {lasts:.1f} s"

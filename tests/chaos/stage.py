@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from slurm.devcluster.cluster import DevCluster, as_user
+from slurm.devcluster.daemons import DaemonError
+from slurm.devcluster.machines import MachineError
 from tests.chaos import sightings
 from tests.chaos.checker import Subject
 from tests.chaos.judging import Bounds
@@ -253,8 +255,10 @@ class SlurmStage:
             return ""
         # What is seen once may just be on its way.
         if down := (now.down & before.down) - self.in_hand:
-            for node in sorted(down):
-                self.cluster.power_on(node)
+            # Next time, if the machine is too busy for it now.
+            with contextlib.suppress(DaemonError, MachineError):
+                for node in sorted(down):
+                    self.cluster.power_on(node)
             return f"nodes that Slurm has given up switched on: {_list(down)}"
         if taken := now.taken & before.taken:
             self._ailing = Ailing()
