@@ -188,11 +188,14 @@ setup_env::_plan_images() {
 	shift
 	[[ -n ${with_images} ]] || return 0
 	if [[ -n ${use_emulator} ]]; then
-		[[ -n "$(setup::emulator_image "${checkout}" "${python}" "${directory}" "${jax}")" ]] ||
+		setup::has_emulator_image "${checkout}" "${python}" "${base}/jax-${jax}" "${directory}" ||
 			printf 'build the image of the emulator in %s\n' "${directory}"
 		return
 	fi
 	for reference in "$@"; do
+		[[ ${reference} != /* || -r ${reference} ]] || setup_env::fail_usage \
+			"There is no image ${reference} that can be read here: see to PATHWAYS_SERVER_IMAGE and" \
+			"PATHWAYS_PROXY_IMAGE."
 		file="$(setup::image_file "${checkout}" "${directory}" "${reference}")" || exit
 		[[ -f ${file} ]] || printf 'import %s to %s\n' "${reference}" "${file}"
 	done
@@ -244,7 +247,7 @@ setup_env::_ensure_images() {
 	local image
 	if [[ -z ${use_emulator} ]]; then
 		PATHWAYS_IMAGE_DIR="${directory}" "${checkout}/enroot/import_image.sh" "$@" >/dev/null || exit
-	elif [[ -z "$(setup::emulator_image "${checkout}" "${python}" "${directory}" "${jax}")" ]]; then
+	elif ! setup::has_emulator_image "${checkout}" "${python}" "${base}/jax-${jax}" "${directory}"; then
 		common::log "Building the image of the emulator"
 		image="$("${python}" -P "${checkout}/enroot/emulator_image.py" "${directory}")" || exit 1
 		common::log "Built ${image} in $(common::elapsed $((SECONDS - started)))"

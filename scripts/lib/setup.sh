@@ -111,13 +111,6 @@ setup::emulator_jax() {
 	sed -n 's/^jax==\([0-9.]*\).*/\1/p' "$1/requirements.lock"
 }
 
-# setup::jaxlib DIRECTORY   Prints the version of jaxlib in an environment.
-setup::jaxlib() {
-	local -a found=("$1"/lib/python*/site-packages/jaxlib-*.dist-info)
-	local -r name="${found[0]##*/jaxlib-}"
-	printf '%s\n' "${name%.dist-info}"
-}
-
 # setup::python DIRECTORY   Prints a Python that runs this project's programs of the standard library:
 # the environment's, else any that will do.
 setup::python() {
@@ -146,12 +139,16 @@ setup::image_file() (
 	fi
 )
 
-# setup::emulator_image ROOT PYTHON DIRECTORY VERSION   Prints the emulator's image if it is there.
-setup::emulator_image() {
-	local -r root="$1" python="$2" directory="$3" version="$4"
-	env -u PATHWAYS_SERVER_IMAGE -u PATHWAYS_PROXY_IMAGE PYTHONPATH="${root}/supervisor" \
-		"${python}" -P -m pathways_slurm.images --emulator "${directory}" "${version}" 2>/dev/null |
-		sed -n 's/^server //p'
+# setup::has_emulator_image ROOT PYTHON ENVIRONMENT DIRECTORY   Whether the directory has the emulator's
+# image with the jaxlib of an environment. The image is named after that, not after JAX.
+setup::has_emulator_image() {
+	local -r root="$1" python="$2" environment="$3" directory="$4"
+	local -a found=("${environment}"/lib/python*/site-packages/jaxlib-*.dist-info)
+	local version="${found[0]##*/jaxlib-}"
+	[[ -d ${found[0]} ]] || return
+	version="${version%.dist-info}"
+	env -u PATHWAYS_SERVER_IMAGE -u PATHWAYS_PROXY_IMAGE PYTHONPATH="${root}/supervisor" "${python}" \
+		-P -m pathways_slurm.images --emulator "${directory}" "${version}" >/dev/null 2>&1
 }
 
 # setup::link DIRECTORY NAME TARGET   Makes DIRECTORY/NAME a link to TARGET in one step.

@@ -130,6 +130,11 @@ def test_a_version_without_images_is_a_fault_unless_they_are_named(tools: Path) 
     assert "--no-images" in said
 
 
+def test_an_image_that_is_not_there_is_a_fault(tools: Path) -> None:
+    said = fault(2, tools, PATHWAYS_SERVER_IMAGE="/nowhere/image.sqsh")
+    assert "There is no image /nowhere/image.sqsh that can be read here" in said
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
