@@ -5,6 +5,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.autocheckpoint.running import PYTHON, Program
 
 from elastic_service import Service
@@ -12,6 +13,7 @@ from elastic_service import Service
 CONNECTING = Path(__file__).with_name("connecting.py")
 
 
+@pytest.mark.timeout(600)
 def test_it_waits_for_service_and_slices_in_a_running_event_loop_and_may_be_called_again(
     start: Callable[..., Program], service: Service, cluster_env: Path, tmp_path: Path
 ) -> None:
@@ -31,6 +33,7 @@ def test_it_waits_for_service_and_slices_in_a_running_event_loop_and_may_be_call
     assert program.wait() == 0, program
 
 
+@pytest.mark.timeout(600)
 def test_a_program_that_has_computed_elsewhere_is_told_what_to_change(
     start: Callable[..., Program],
 ) -> None:

@@ -170,7 +170,8 @@ def test_training_goes_on_when_a_save_has_had_its_time(
     assert committed(tmp_path / "steps") == []
     assert not request.requested
     go_on.set()
-    request.request("somebody else")
+    # With time enough.
+    enable().request("somebody else")
     assert save(manager, 2)
     assert committed(tmp_path / "steps") == [1, 2]
 
