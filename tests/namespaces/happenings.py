@@ -185,9 +185,11 @@ class TimeLimit(Happening):
     def cause(self) -> None:
         self.scontrol("update", f"jobid={self.task}", "EndTime=now+1")
 
-    def once_told(self) -> None:
-        # What Slurm made a limit of, in minutes, would hold for the next run, too.
-        self.scontrol("update", f"jobid={self.task}", "TimeLimit=UNLIMITED")
+    def end(self) -> None:
+        # What Slurm made a limit of, in minutes, holds for the next runs, too. Refused while one is
+        # ending, so it is lifted once the slice is back.
+        unlimited = ("scontrol", "update", f"jobid={self.task}", "TimeLimit=UNLIMITED")
+        self.cluster.run(*unlimited, check=False)
 
 
 class Preemption(Happening):
