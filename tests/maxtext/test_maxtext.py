@@ -41,8 +41,8 @@ def _expect_resumed(part: list[Step]) -> None:
 
 
 def test_maxtext_trains_to_its_end(service: SlurmService) -> None:
-    training = Process(service, MAXTEXT, *MODEL, "steps=5", "enable_checkpointing=false")
-    assert training.ended() == 0, training.tail()
+    with Process(service, MAXTEXT, *MODEL, "steps=5", "enable_checkpointing=false") as training:
+        assert training.ended() == 0, training.tail()
     taken = training.steps
     assert [(step.number, step.slices) for step in taken] == [(n, 2) for n in range(5)]
     assert all(math.isfinite(step.loss) for step in taken)
@@ -51,21 +51,21 @@ def test_maxtext_trains_to_its_end(service: SlurmService) -> None:
 
 
 def test_maxtext_goes_on_without_a_slice_and_takes_it_back(service: SlurmService) -> None:
-    training = Process(service, MAXTEXT, *MODEL, *CHECKPOINTS, ENDLESS, "run_name=elastic")
-    before = training.wait_for_step(PERIOD + 5, slices=2)
+    with Process(service, MAXTEXT, *MODEL, *CHECKPOINTS, ENDLESS, "run_name=elastic") as training:
+        before = training.wait_for_step(PERIOD + 5, slices=2)
 
-    lost = service.status()["slices"][1]
-    (node,) = lost["nodes"]
-    # As long as its node is drained, it can't come back.
-    service.cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
-    os.kill(lost["hosts"][0]["pid"], signal.SIGKILL)
-    without = training.wait_for_step(0, slices=1, after=len(before))
-    service.cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
-    service.wait_for_slice(1, "READY", above=lost["incarnation"], timeout_s=PATIENCE_S)
-    training.wait_for_step(0, slices=2, after=len(without))
+        lost = service.wait_for_slice(1, "READY", timeout_s=PATIENCE_S)
+        (node,) = lost["nodes"]
+        # As long as its node is drained, it can't come back.
+        service.cluster.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+        os.kill(service.worker_on(lost["hosts"][0]["address"]), signal.SIGKILL)
+        without = training.wait_for_step(0, slices=1, after=len(before))
+        service.cluster.run("scontrol", "update", f"nodename={node}", "state=resume")
+        service.wait_for_slice(1, "READY", above=lost["incarnation"], timeout_s=PATIENCE_S)
+        training.wait_for_step(0, slices=2, after=len(without))
 
-    training.process.send_signal(signal.SIGTERM)
-    assert training.ended() == 128 + signal.SIGTERM
+        training.process.send_signal(signal.SIGTERM)
+        assert training.ended() == 128 + signal.SIGTERM
     parts = [(slices, list(of)) for slices, of in groupby(training.steps, lambda s: s.slices)]
     assert [slices for slices, _ in parts] == [2, 1, 2]
     assert parts[0][1][0].number == 0

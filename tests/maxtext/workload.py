@@ -2,11 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workloads of a service, read by what MaxText itself logs of its steps."""
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from tests.e2e.service import CHECKOUT, wait_until
 from tests.slurm.service.service import SlurmService
@@ -115,6 +119,15 @@ class Process(Workload):
     def ended(self) -> int:
         """Its exit code, once it has ended."""
         return self.process.wait(PATIENCE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kills what is left of it: the next test needs the CPUs."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
 
 class Job(Workload):
