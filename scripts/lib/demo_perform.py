@@ -16,7 +16,7 @@ from demo_story import SNAPSHOT_PERIOD, Phase, Story, Victim, parse_record
 
 # How long each part may take, in seconds. Far above what it takes, below anyone's patience.
 ALL_SLICES_S = 120.0
-SILENCE_S = 60.0
+SILENCE_S = 120.0
 LOOK_AGAIN_S = 0.1
 STATUS_AGAIN_S = 0.5
 
