@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The supervisor's own log: a line an entry, each a list of NAME=VALUE.
 
-The standard library's logging, because a service is up the sooner the less its supervisor imports.
+The standard library's logging, because a service is up the sooner the less its supervisor imports:
+structlog, which writes such lines too, takes a third of what a supervisor needs to start.
 """
 
 import logging
