@@ -99,10 +99,11 @@ def service(
     cluster: DevCluster, user: str, copy: Path, unattended: UsersService
 ) -> Iterator[UsersService]:
     """Ready, with all its slices; another one is left to itself meanwhile."""
-    del unattended
     with _submitted(cluster, user, copy, SLICES) as made:
         wait_until(lambda: _ready(made) == set(range(SLICES)), PATIENCE_S, made.logs)
         yield made
+        # To close it is to wait until the user has no job left, also if a test has failed.
+        cluster.run("scancel", *unattended.jobs, check=False)
 
 
 def _ready(service: UsersService) -> set[int]:
