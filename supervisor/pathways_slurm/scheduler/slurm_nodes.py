@@ -12,6 +12,11 @@ from pathways_slurm.states import TaskState
 
 _PLAIN = re.compile(r"[^\[\],]+")
 
+_WAITING = (TaskState.PENDING, TaskState.HELD)
+
+# Of a run: the task's id, when it started, Slurm's expression for its nodes.
+type _Run = tuple[str, float, str]
+
 
 class NodeDirectory:
     """Looks nodes up, each allocation of a task once."""
@@ -21,15 +26,18 @@ class NodeDirectory:
         self._names: dict[str, tuple[str, ...]] = {}
         # A node that is created anew for a later run may have another address by then, so what
         # is known belongs to one run.
-        self._runs: dict[tuple[str, float], tuple[Node, ...]] = {}
+        self._runs: dict[_Run, tuple[Node, ...]] = {}
 
     def nodes_of(self, rows: Sequence[Row]) -> dict[str, tuple[Node, ...]]:
         """The nodes of each row that has any, in Slurm's order, by the row's id.
 
+        A task that waits has none, though Slurm may still tell those of its last run, together with
+        the time at which it expects to start the next.
+
         Raises:
             SchedulerUnavailable: Slurm did not answer.
         """
-        with_nodes = [row for row in rows if row.nodes]
+        with_nodes = [row for row in rows if row.nodes and row.state not in _WAITING]
         known = {key: self._runs[key] for row in with_nodes if (key := _key(row)) in self._runs}
         fresh = [row for row in with_nodes if _key(row) not in known]
         names = {row.id: self.expand(row.nodes) for row in fresh}
@@ -82,5 +90,5 @@ class NodeDirectory:
         return found
 
 
-def _key(row: Row) -> tuple[str, float]:
-    return row.id, row.started
+def _key(row: Row) -> _Run:
+    return row.id, row.started, row.nodes
