@@ -323,7 +323,9 @@ class Registry:
         index, host_index = place
         run = self._runs[index]
         was_alive = run.alive
-        run.first_end = FirstEnd(host_index, kind)
+        if was_alive or kind is not EndKind.LEFT:
+            # Whoever leaves a run that was never complete may do so for a host that never joined.
+            run.first_end = FirstEnd(host_index, kind)
         if kind is not EndKind.SILENT:
             del run.joined[host_index]
             del self._places[connection]

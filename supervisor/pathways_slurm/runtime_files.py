@@ -72,7 +72,8 @@ class SliceReport:
         notice: Given to this incarnation; stays after its end.
         released: It was told to end because nothing on it is needed any more: its data is saved, or
             its workload has left it. Such an end is no failure.
-        end: The host that ended the run; None while none has, also if the run is over otherwise.
+        end: The host that ended the run; None while none has, also if the run is over otherwise, or
+            if a host left it before it was complete.
     """
 
     index: int

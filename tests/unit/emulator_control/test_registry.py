@@ -238,6 +238,12 @@ def test_the_report_names_the_host_that_ended_a_run_and_how(kind: EndKind) -> No
     assert world.report(0).end is None
 
 
+def test_who_leaves_a_run_that_was_never_complete_has_not_ended_it() -> None:
+    world = World(hosts=2)
+    world.registry.leave(world.joined(0, 0), "SIGTERM, as the other host has failed")
+    assert world.report(0).end is None
+
+
 def test_events_of_unknown_connections_do_nothing() -> None:
     registry = World().registry
     assert registry.notice(99, "why", 25.0, NOW) == Outcome()
