@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 from slurm.devcluster.cluster import DevCluster, as_user
+from slurm.devcluster.options import Node
 from tests.namespaces.service import UsersService
 
 WORKER_PORT = 29001
@@ -99,31 +100,38 @@ class Hang(Signal):
 
 
 class Error(Happening):
-    """Some other program has the worker's port on a node."""
+    """Some other program has the worker's port on a node, wherever the slice runs next."""
 
     way, spends = "error", "crash"
-    _squatter: subprocess.Popen[bytes] | None = None
+    _squatters: Sequence[subprocess.Popen[bytes]] = ()
 
     def cause(self) -> None:
-        address = self.cluster.node(self.nodes[1]).address
-        # Of an ordinary process on the node, which is not the cluster's.
-        self._squatter = subprocess.Popen(
-            self.cluster.command_on(self.nodes[1], sys.executable, "-c", _SQUATTER, address)
-        )
+        # Of ordinary processes on the nodes, which are not the cluster's.
+        self._squatters = [
+            subprocess.Popen(
+                self.cluster.command_on(node.name, sys.executable, "-c", _SQUATTER, node.address)
+            )
+            for node in self._second_hosts()
+        ]
         self.scontrol("requeue", self.task)
 
     def once_told(self) -> None:
         self.end()
 
     def end(self) -> None:
-        if self._squatter is None:
-            return
-        # It is a child of nsenter's, which must not end alone.
-        for member in self.cluster.processes(self.nodes[1]):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                if _SQUATTER in member.process.cmdline():
-                    member.process.kill()
-        self._squatter.wait()
+        # They are children of nsenter's, which must not end alone.
+        for node in self._second_hosts() if self._squatters else ():
+            for member in self.cluster.processes(node.name):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    if _SQUATTER in member.process.cmdline():
+                        member.process.kill()
+        for squatter in self._squatters:
+            squatter.wait()
+        self._squatters = ()
+
+    def _second_hosts(self) -> list[Node]:
+        """Of all slices: those that run keep their port."""
+        return [node for node in self.cluster.nodes if node.name == f"tpu-{node.slice_index}-1"]
 
 
 class Order(Happening):

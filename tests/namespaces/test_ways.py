@@ -181,10 +181,13 @@ def test_processes_that_end_and_orders_to_run_again(service: UsersService) -> No
     )
 
 
+def test_a_worker_that_can_not_start(service: UsersService) -> None:
+    _happen(service, h.Error(service, 0))
+
+
 def test_launches_that_fail_limits_and_preemption(service: UsersService) -> None:
     _happen(
         service,
-        h.Error(service, 0),
         h.LaunchFailure(service, 1),
         h.TimeLimit(service, 2),
         h.Preemption(service, 3),
