@@ -28,8 +28,8 @@ def demo(tmp_path: Path) -> Iterator[Callable[..., Demo]]:
 
 @pytest.mark.parametrize(
     ("options", "slices"),
-    [((), 3), (("--slices", "2", "--slice-shape", "2x4"), 2)],
-    ids=["three slices", "two slices of two hosts"],
+    [((), 3), (("--slices", "4", "--slice-shape", "2x4"), 4)],
+    ids=["three slices", "four slices of two hosts"],
 )
 @pytest.mark.timeout(240)  # a minute where nothing else runs, most of it the compiler's
 def test_demo_succeeds(demo: Callable[..., Demo], options: tuple[str, ...], slices: int) -> None:
