@@ -144,6 +144,7 @@ class Bench:
         self.cluster = cluster
         self.directory = directory
         self.environ = cluster.env | {
+            "PATHWAYS_ENVIRONMENT": sys.prefix,
             "SLICE_SHAPE": "2x4",
             "MIN_SLICES": "1",
             "MAX_SLICES": "1",

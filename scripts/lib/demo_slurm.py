@@ -62,7 +62,14 @@ class SlurmStage(Stage):
     def __init__(self, home: Path, settings: Mapping[str, str], options: Options) -> None:
         # Slurm's latencies are seconds; looking once a second hides none behind the service's own.
         super().__init__(
-            home, {**settings, "PATHWAYS_SLURM_PARTITION": "tpu", "PATHWAYS_TICK_S": "1"}
+            home,
+            {
+                **settings,
+                # This one, whatever has been set up for clusters besides.
+                "PATHWAYS_ENVIRONMENT": sys.prefix,
+                "PATHWAYS_SLURM_PARTITION": "tpu",
+                "PATHWAYS_TICK_S": "1",
+            },
         )
         self._options = options
         self._directory = Directory(options.directory)

@@ -20,8 +20,12 @@ class UsersService(SlurmService):
     def __init__(
         self, home: Path, cluster: DevCluster, user: str, copy: Path, **settings: str
     ) -> None:
-        # Slurm's own default: nodes that do not answer hold up slurmctld, too.
-        super().__init__(home, cluster, **{"PATHWAYS_SLURM_TIMEOUT_S": "15", **settings})
+        own = {
+            "PATHWAYS_ENVIRONMENT": str(copy / ".venv"),
+            # Slurm's own default: nodes that do not answer hold up slurmctld, too.
+            "PATHWAYS_SLURM_TIMEOUT_S": "15",
+        }
+        super().__init__(home, cluster, **{**own, **settings})
         self.user = user
         self._start = copy / "scripts" / "start_pathways.sh"
 

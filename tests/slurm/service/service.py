@@ -21,6 +21,8 @@ class SlurmService(ServiceUnderTest):
         super().__init__(
             home,
             **{
+                # Whatever environments have been set up besides.
+                "PATHWAYS_ENVIRONMENT": str(CHECKOUT / ".venv"),
                 "SLICE_SHAPE": "2x4",
                 "MIN_SLICES": "1",
                 "MAX_SLICES": "2",
