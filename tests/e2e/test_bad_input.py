@@ -100,5 +100,5 @@ def test_a_misspelled_setting_is_warned_of(service: ServiceUnderTest) -> None:
 def test_an_unknown_command_lists_the_known_ones(service: ServiceUnderTest) -> None:
     answer = service.run("start")
     assert answer.returncode == 2
-    known = "up, down, status, events, logs, run, maintenance, topology, supervise"
+    known = "up, down, status, events, logs, run, maxtext, maintenance, topology, supervise"
     assert f"Commands: {known}." in answer.stderr
