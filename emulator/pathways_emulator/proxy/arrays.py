@@ -297,7 +297,6 @@ class ArrayStore:
             health: From now on.
         """
         with self._lock:
-            self._health = health
             for array in self._arrays.values():
                 array.move(index, incarnation)
                 if array.spec is None or array.parts is None:
@@ -318,6 +317,8 @@ class ArrayStore:
                     array.fail(DELETED)
                 else:
                     array.parts, array.value = None, value
+            # Last: who sees it takes arrays without the lock.
+            self._health = health
 
     def clear(self) -> None:
         """Forgets everything."""

@@ -108,7 +108,7 @@ class CpuExecutor:
         )
 
     def assemble(self, spec: ArraySpec, parts: Sequence[XlaArray]) -> XlaArray:
-        shards = [shard for part in parts for shard in part._arrays]
+        shards = [shard for part in parts for shard in _shards_of(part)]
         if len(shards) != len(spec.sharding.devices):
             raise invalid_argument(f"{len(shards)} shards for {len(spec.sharding.devices)} devices")
         return xla.jax.ArrayImpl(
@@ -120,8 +120,7 @@ class CpuExecutor:
         )
 
     def shards(self, value: XlaArray) -> Sequence[XlaArray]:
-        shards: list[XlaArray] = value._arrays
-        return shards
+        return _shards_of(value)
 
     def copy(self, value: XlaArray, spec: ArraySpec, semantics: CopySemantics) -> XlaArray:
         devices = tuple(self._devices[device] for device in spec.sharding.devices)
@@ -135,11 +134,11 @@ class CpuExecutor:
 
     def reshard(self, value: XlaArray, source: ArraySpec, target: ArraySpec) -> XlaArray:
         if not source.shape or len(source.sharding.devices) == 1:
-            whole, _ = value._arrays[0]._to_np_array_did_copy()
+            whole, _ = _shards_of(value)[0]._to_np_array_did_copy()
         else:
             whole = np.empty(source.shape, source.dtype.numpy)
             indices = source.sharding.indices(source.shape)
-            for index, shard in zip(indices, value._arrays, strict=True):
+            for index, shard in zip(indices, _shards_of(value), strict=True):
                 whole[index], _ = shard._to_np_array_did_copy()
         parts = target.sharding.indices(target.shape)
         return self.put(target, [part_of(whole, index) for index in parts])
@@ -240,7 +239,7 @@ class CpuExecutor:
 
     def _duplicate(self, value: XlaArray) -> XlaArray:
         sharding = value._sharding
-        devices = tuple(shard._sharding._device for shard in value._arrays)
+        devices = tuple(shard._sharding._device for shard in _shards_of(value))
         return xla.jax.batched_copy_array_to_devices_with_sharding(
             [value],
             [xla.jax.DeviceList(devices)],
@@ -265,6 +264,14 @@ _COPY_SEMANTICS = {
     # XLA's CPU client donates in few cases only; whoever asked for it forgets the input anyway.
     CopySemantics.DONATE_INPUT: xla.jax.ArrayCopySemantics.REUSE_INPUT,
 }
+
+
+def _shards_of(value: XlaArray) -> Sequence[XlaArray]:
+    # What lies on one device is its own shard; to ask it for its shards imports JAX.
+    if isinstance(value._sharding, xla.jax.SingleDeviceSharding):
+        return (value,)
+    shards: list[XlaArray] = value._arrays
+    return shards
 
 
 def _is_done(value: XlaArray) -> bool:
