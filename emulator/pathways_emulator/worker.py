@@ -177,6 +177,8 @@ class _Worker:
                 return interrupted.result().name
             return f"the {self._notice_s:g} s since {number.name} have passed"
         finally:
+            # To cancel a write is to break the stream, on which to leave is still to be told.
+            await asyncio.wait({notice}, timeout=_LEAVE_TIMEOUT_S)
             for task in (notice, interrupted):
                 task.cancel()
             await asyncio.gather(notice, interrupted, return_exceptions=True)
