@@ -11,7 +11,8 @@
 # passes signals on to it, starts it again when it fails, and has the job requeued when it is
 # preempted. For a job of your own, copy this file into your checkout's scripts/ and change
 #
-#   - the options of sbatch below: partition, time, --signal=B:USR1@120 to save before the time is up;
+#   - the options of sbatch below: partition, time, and the signal that tells your program to save
+#     before the time is up: --signal=B:USR1@120, or B:TERM@300 for one with autocheckpoints;
 #   - the options of "pathways-slurm run" in the last line: how often a program is started again
 #     (--restarts), how often the job is requeued (--requeues), and the signal that your program is
 #     to get when a slice is about to go (--notice-signal);
