@@ -52,7 +52,7 @@ def place(devices: Sequence[jax.Device]) -> jax.Array:
     return placed
 
 
-class _Checker(elastic.SliceHealthChecker):  # type: ignore[misc]  # pathwaysutils has no types
+class _Checker(elastic.SliceHealthChecker):  # type: ignore[misc]  # pathwaysutils comes without types
     """Asks all slices at the same time, and takes silence for an answer after some time.
 
     A slice that still owes an earlier answer is not asked again: no threads pile up.

@@ -26,9 +26,14 @@ def main() -> None:
 
     train = importlib.import_module("maxtext.trainers.pre_train.train")
     on = autocheckpoint.enable(autocheckpoint.Options.of(os.environ, enabled=True))
-    # Not on.reached, which stays true of the step that was saved: MaxText would stop then, whatever
-    # EXIT_AFTER_AUTOCHECKPOINT says.
-    multihost_utils.reached_preemption_sync_point = lambda step_id: on.requested  # noqa: ARG005
+
+    def is_requested(step_id: int) -> bool:
+        # Not on.reached, which stays true of the step that was saved: MaxText would stop then,
+        # whatever EXIT_AFTER_AUTOCHECKPOINT says.
+        del step_id
+        return on.requested
+
+    multihost_utils.reached_preemption_sync_point = is_requested
     # By the file's name MaxText knows which configuration is the default.
     app.run(train.main, argv=[str(train.__file__), *sys.argv[1:]])
 

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 from slurm.devcluster import lifecycle
@@ -108,7 +108,7 @@ def main() -> None:
     is_flag=True,
     help="Nodes are machines of their own, by namespaces, for the jobs of all users. Takes root.",
 )
-def up(directory: Path, root_switch: str, **fields: object) -> None:
+def up(directory: Path, root_switch: str, **fields: Any) -> None:
     """Bring a cluster up and wait until all its nodes are idle.
 
     Fine if it is up already. Partitions: cpu (the default), tpu, and tpu-low, whose jobs are
@@ -118,11 +118,7 @@ def up(directory: Path, root_switch: str, **fields: object) -> None:
     With --namespaces each node has an address, a host name, processes and a /proc of its own and
     shares the file system; this machine has the network's first address.
     """
-    options = Options(
-        directory=directory,
-        root_switch=root_switch == "on",
-        **fields,  # type: ignore[arg-type]  # click has checked them; the names are the fields'
-    )
+    options = Options(directory=directory, root_switch=root_switch == "on", **fields)
     started = time.monotonic()
     try:
         layout = lifecycle.up(options, click.echo)

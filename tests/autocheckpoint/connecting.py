@@ -10,6 +10,7 @@ import logging
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -31,9 +32,9 @@ class Waits(logging.Handler):
             shutil.copy(self._source, self._target)
 
 
-def refused(*arguments: object, **options: float) -> None:
+def refused(cluster_env: Path, **options: Any) -> None:
     try:
-        pathways_elastic.connect(*arguments, **options)  # type: ignore[arg-type]
+        pathways_elastic.connect(cluster_env, **options)
     except ElasticError as error:
         print(f"{type(error).__name__}: {error}", flush=True)
 

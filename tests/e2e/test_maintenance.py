@@ -5,6 +5,7 @@
 import os
 import signal
 import time
+from pathlib import Path
 
 from tests.e2e.service import ServiceUnderTest, wait_until
 
@@ -16,8 +17,7 @@ def _workers(service: ServiceUnderTest, index: int) -> list[int]:
 
 def _address_of(pid: int) -> str:
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - no file of ours
-            variables = file.read().decode(errors="replace").split("\0")
+        variables = Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
     except OSError:
         return ""
     found = [v for v in variables if v.startswith("PATHWAYS_BIND_ADDRESS=")]

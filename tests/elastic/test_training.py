@@ -42,7 +42,6 @@ def initialize_training_loop(
 
 # From here to the end of train_loop it is the documented program, but for the import, the call of
 # other_variables, and the arguments of its two functions, which it leaves open.
-# ruff: noqa: C408
 def elastic_handler(elastic_utils: ElasticUtils, *_args: Any, **kwargs: Any) -> Any:
     mesh = initialize_mesh(**kwargs["mesh_kwargs"])
     initial_state, _, jitted_train_step, other_variables = initialize_training_loop(
@@ -80,7 +79,7 @@ def train_loop(
                 snapshot=state,
                 elastic_handler=elastic_handler,
                 handler_args=(),
-                handler_kwargs=dict(
+                handler_kwargs=dict(  # noqa: C408 - as in the documented program
                     mesh_kwargs=mesh_kwargs,
                     initialize_training_loop_kwargs=initialize_training_loop_kwargs,
                 ),
@@ -93,7 +92,7 @@ def train_loop(
                 error=error,
                 elastic_handler=elastic_handler,
                 handler_args=(),
-                handler_kwargs=dict(
+                handler_kwargs=dict(  # noqa: C408 - as in the documented program
                     mesh_kwargs=mesh_kwargs,
                     initialize_training_loop_kwargs=initialize_training_loop_kwargs,
                 ),

@@ -71,6 +71,7 @@ def layer(enroot_program: Path, tmp_path: Path) -> Layer:
 def registry(enroot_program: Path, layer: Layer, tmp_path: Path) -> Path:
     """The directory in which the stand-in finds the images of registries."""
     if enroot_program.resolve() != STANDIN:
+        # A real one asks a real registry, which these tests have none of.
         pytest.skip("needs the stand-in's registry")
     directory = tmp_path / "registry"
     directory.mkdir()

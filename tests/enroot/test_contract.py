@@ -21,6 +21,7 @@ from tests.enroot.runner import TIMEOUT_S, Enroot, stream
 # All that is in the environment of a command that was given none. "_" is the shell's.
 OWN_VARIABLES = {"TERM", "HOME", "USER", "LOGNAME", "SHELL", "PATH", "PWD", "SHLVL", "_"}
 
+# The suite runs as an ordinary user; this is for whoever calls pytest as root.
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 
 

@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from slurm.devcluster.cluster import DevCluster, as_user
@@ -69,7 +70,7 @@ class Site:
         inside.append(self._directory / "sudoers.d")
         return self.cluster.run(*inside, *as_user(self._user, *argv), check=False)
 
-    def call(self, *calls: Sequence[object]) -> tuple[list[object], str]:
+    def call(self, *calls: Sequence[object]) -> tuple[list[Any], str]:
         """What one scheduler object of the user's returns, and what it logs meanwhile."""
         python = self._copy / ".venv/bin/python"
         notes = "/nonexistent/no-submission-is-made"
@@ -96,7 +97,7 @@ def test_by_sudo_a_slices_nodes_are_powered_down_and_a_job_brings_them_back(
     nodes = ["tpu-1-0", "tpu-1-1"]
     results, log = site.call(["power_down", nodes], ["power", nodes], ["power_down", nodes])
     assert results[::2] == [True, True]
-    assert set(dict(results[1]).values()) <= {"GOING_DOWN", "OFF"}  # type: ignore[call-overload]  # JSON
+    assert set(dict(results[1]).values()) <= {"GOING_DOWN", "OFF"}
     assert log.count("nodes are powered down through sudo") == 1
     states = site.cluster.wait_for_states(
         lambda states: {states.get(node) for node in nodes} == {"idle~"}, 30.0

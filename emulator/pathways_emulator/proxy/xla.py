@@ -56,7 +56,7 @@ def make_cpu_client(device_count: int) -> XlaClient:
     return _client.make_cpu_client(num_devices=device_count)
 
 
-class ProgramContext(ir.Context):  # type: ignore[misc] # has no type
+class ProgramContext(ir.Context):  # type: ignore[misc]  # jaxlib comes without types
     """An MLIR context that can hold a program as JAX lowers it. A context of Python's ``with``.
 
     For one program and one thread: what a context has interned stays as long as it does.

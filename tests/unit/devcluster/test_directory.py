@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directory of a cluster."""
 
-import os
 import stat
 from pathlib import Path
 
@@ -54,7 +53,7 @@ def test_what_holds_something_else_is_left_alone(directory: Directory) -> None:
     (directory.path / "thesis.tex").touch()
     with pytest.raises(DirectoryError, match="holds something else"), directory.locked(1.0):
         pass
-    assert os.listdir(directory.path) == ["thesis.tex"]  # noqa: PTH208 - names
+    assert list(directory.path.iterdir()) == [directory.path / "thesis.tex"]
 
 
 def test_a_file_or_a_link_is_refused(directory: Directory, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 import dataclasses
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from slurm.devcluster.options import Options
@@ -23,9 +24,9 @@ from slurm.devcluster.render import (
 GOLDEN = Path(__file__).with_name("golden")
 
 
-def layout(version: tuple[int, int] = (22, 5), **options: object) -> Layout:
+def layout(version: tuple[int, int] = (22, 5), **options: Any) -> Layout:
     return Layout(
-        options=Options(Path("/tmp/dev"), **options),  # type: ignore[arg-type] # the test's own
+        options=Options(Path("/tmp/dev"), **options),
         network="127.20.0.0/16",
         controller_port=11420,
         user="someone",

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.slurm.support import FakeSlurm, programs, row
@@ -250,9 +251,9 @@ class TestAKilledSubmitter:
         ({"env": {"SLURM_NTASKS": "3"}}, "SLURM_NTASKS is read by Slurm itself"),
     ],
 )
-def test_requests_that_can_not_be_met(case: Case, change: dict[str, object], words: str) -> None:
+def test_requests_that_can_not_be_met(case: Case, change: dict[str, Any], words: str) -> None:
     with pytest.raises(SchedulerError, match=words):
-        case.scheduler().submit(replace(case.spec, **change))  # type: ignore[arg-type]  # any field
+        case.scheduler().submit(replace(case.spec, **change))
     assert case.slurm.calls == []
 
 

@@ -131,7 +131,7 @@ def test_a_request_that_can_not_be_read_stands() -> None:
     _asked_for(world)
     world.look(view)
     world.look(_ended(view))
-    world.maintenance = None  # type: ignore[assignment]  # what is observed then
+    world.maintenance = None
     assert Requeue("7_1", 1) not in world.look(_ended(view)).actions
 
 

@@ -4,6 +4,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.supervisor.world import World, all_answer, seen
@@ -21,11 +22,11 @@ RULES = NodeRules(budget=3, window_s=1000.0, exclusion_s=100.0)
 PAIR = ("n0a", "n0b")
 
 
-def task(index: int, state: TaskState = TaskState.RUNNING, run: int = 1, **fields: object) -> Task:
+def task(index: int, state: TaskState = TaskState.RUNNING, run: int = 1, **fields: Any) -> Task:
     nodes = tuple(Node(f"n{index}{host}", "10.0.0.1") for host in "ab")
     waits = state in (TaskState.PENDING, TaskState.HELD)
     made = Task(f"7_{index}", index, state, incarnation=run, nodes=() if waits else nodes)
-    return replace(made, **fields)  # type: ignore[arg-type]  # fields of Task, checked by replace
+    return replace(made, **fields)
 
 
 class Nodes:
@@ -169,9 +170,9 @@ class TestFaults:
 
 
 class TestARunThatTheSchedulerEnded:
-    def taken_off(self, **memory: object) -> Nodes:
+    def taken_off(self, **memory: Any) -> Nodes:
         nodes = Nodes()
-        nodes.slices[0] = replace(SliceMemory(), **memory)  # type: ignore[arg-type]  # checked
+        nodes.slices[0] = replace(SliceMemory(), **memory)
         nodes.look(task(0))
         nodes.look(task(0, TaskState.PENDING, 2))
         return nodes

@@ -20,7 +20,7 @@ from tests.unit.supervisor.world import (
 from pathways_slurm.events import Reason
 from pathways_slurm.model import Observation
 from pathways_slurm.plan import Cancel, Plan, Release, Requeue, Submit
-from pathways_slurm.runtime_files import SliceReport
+from pathways_slurm.runtime_files import Report, SliceReport
 from pathways_slurm.scheduler.base import Node, Task
 from pathways_slurm.states import ServicePhase, SliceState, TaskState
 
@@ -302,9 +302,9 @@ def test_a_run_that_the_resource_manager_says_is_over_is_requeued_if_it_does_not
         None,
     ],
 )
-def test_what_the_resource_manager_does_not_know_is_no_end(told: object) -> None:
+def test_what_the_resource_manager_does_not_know_is_no_end(told: Report | None) -> None:
     world = World()
-    view = replace(world.ready(), report=told)  # type: ignore[arg-type]  # a Report or None
+    view = replace(world.ready(), report=told)
     assert not _look_on(world, view, 60).actions
     assert world.memory.slice(1).state is SliceState.READY
 

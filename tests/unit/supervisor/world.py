@@ -4,6 +4,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from pathways_slurm.decide import decide
 from pathways_slurm.events import Reason
@@ -42,8 +43,8 @@ def running(index: int, incarnation: int = 1) -> Task:
     )
 
 
-def ended(index: int, state: TaskState = TaskState.FAILED, **fields: object) -> Task:
-    return replace(running(index), state=state, reason="host 0 ended by signal 9", **fields)  # type: ignore[arg-type]  # fields of Task, checked by replace itself
+def ended(index: int, state: TaskState = TaskState.FAILED, **fields: Any) -> Task:
+    return replace(running(index), state=state, reason="host 0 ended by signal 9", **fields)
 
 
 def all_answer(indices: Iterable[int]) -> dict[int, tuple[int, ...]]:
@@ -79,10 +80,10 @@ def report(*slices: SliceReport, settled: bool = True, shutting_down: bool = Fal
     return Report(settled, shutting_down, items)
 
 
-def noticed(index: int, deadline: float, **fields: object) -> SliceReport:
+def noticed(index: int, deadline: float, **fields: Any) -> SliceReport:
     """A slice of which host 0 got SIGTERM."""
     alive = SliceReport(index, 1, alive=True, notice=Notice("host 0 got SIGTERM", deadline))
-    return replace(alive, **fields)  # type: ignore[arg-type]  # checked by replace itself
+    return replace(alive, **fields)
 
 
 class World:
@@ -92,7 +93,7 @@ class World:
         orders: That the resource manager reads.
         announced: What programs read; None before the first look.
         acknowledged: What programs answered.
-        maintenance: What was asked for.
+        maintenance: What was asked for; None if that can't be read.
     """
 
     def __init__(self, rules: Rules = RULES) -> None:
@@ -102,7 +103,7 @@ class World:
         self.orders = Orders()
         self.announced: Notices | None = None
         self.acknowledged: frozenset[tuple[int, int]] = frozenset()
-        self.maintenance: dict[int, Request] = {}
+        self.maintenance: dict[int, Request] | None = {}
 
     def look(self, observation: Observation, after_s: float = 1.0) -> Plan:
         """Plans, and returns that without what is only told: that is in the attributes."""
