@@ -28,6 +28,7 @@ from slurm.devcluster.options import Options
 from tests.chaos.campaign import Campaign, Report
 from tests.chaos.checker import Checker
 from tests.chaos.faults import Fault, process_faults
+from tests.chaos.faults_service import service_faults
 from tests.chaos.faults_slurm import slurm_faults
 from tests.chaos.stage import LocalStage, SlurmStage, Stage, subject_of
 
@@ -58,7 +59,7 @@ def main(arguments: list[str]) -> int:
     (directory / "training").mkdir()
     if options.scheduler == "local":
         stage = LocalStage(directory / "home", options.slices)
-        report = perform(stage, process_faults(), directory, seed, options)
+        report = perform(stage, [*process_faults(), *service_faults()], directory, seed, options)
     else:
         user = options.namespaces
         if user is not None:
@@ -78,7 +79,7 @@ def main(arguments: list[str]) -> int:
         )
         with DevCluster(shape) as cluster:
             slurm = stage = SlurmStage(directory / "home", cluster, user)
-            faults = [*process_faults(), *slurm_faults(slurm)]
+            faults = [*process_faults(), *service_faults(), *slurm_faults(slurm)]
             report = perform(stage, faults, directory, seed, options)
             if report.violations:
                 shutil.copytree(cluster.directory / "controller", directory / "slurmctld")

@@ -11,6 +11,7 @@ from slurm.devcluster.options import Options
 from tests.chaos.campaign import Campaign, Report
 from tests.chaos.checker import Checker
 from tests.chaos.faults import process_faults
+from tests.chaos.faults_service import service_faults
 from tests.chaos.faults_slurm import slurm_faults
 from tests.chaos.stage import SlurmStage, subject_of
 
@@ -38,7 +39,7 @@ def _campaign(directory: Path) -> Report:
         with DevCluster(options) as cluster:
             stage = SlurmStage(directory / "home", cluster)
             checker = Checker(subject_of(stage))
-            faults = [*process_faults(), *slurm_faults(stage)]
+            faults = [*process_faults(), *service_faults(), *slurm_faults(stage)]
             (directory / "training").mkdir()
             campaign = Campaign(stage, faults, checker, directory / "training", print)
             try:
