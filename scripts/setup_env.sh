@@ -26,6 +26,15 @@ readonly EXIT_CODE_PYTHON=3
 readonly EXIT_CODE_PLACE=4
 readonly EXIT_CODE_TOOLS=5
 
+# Prints the variable by which a service runs what was set up; nothing where that is the default.
+setup_env::runtime() {
+	if [[ -z ${use_emulator} ]]; then
+		printf 'PATHWAYS_RUNTIME=pathways '
+	elif [[ -n ${with_images} ]]; then
+		printf 'PATHWAYS_CONTAINER=enroot '
+	fi
+}
+
 # What environments, and the emulator's image, take on disk while they are made.
 readonly ENVIRONMENT_MIB=1500
 readonly MAXTEXT_MIB=2500
@@ -275,7 +284,8 @@ setup_env::main() {
 	setup_env::check "${plan}"
 	[[ -z ${dry_run} ]] || return 0
 	setup_env::perform ${references[@]+"${references[@]}"}
-	common::log "Ready: JAX ${jax} in ${base}. Start a service: sbatch ${checkout}/scripts/start_pathways.sh"
+	common::log "Ready: JAX ${jax} in ${base}. Start a service:" \
+		"$(setup_env::runtime)sbatch ${checkout}/scripts/start_pathways.sh"
 	if [[ ${base} != "${checkout}/environments" ]]; then
 		common::log "First, for services and programs to find it:" \
 			"export PATHWAYS_ENVIRONMENTS=${base@Q} PATHWAYS_IMAGE_DIR=$(setup_env::images)"
