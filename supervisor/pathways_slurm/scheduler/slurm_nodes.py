@@ -4,6 +4,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from pathways_slurm.scheduler.base import Node, SchedulerUnavailable
 from pathways_slurm.scheduler.slurm_command import SlurmClient
@@ -14,8 +15,20 @@ _PLAIN = re.compile(r"[^\[\],]+")
 
 _WAITING = (TaskState.PENDING, TaskState.HELD)
 
-# Of a run: the task's id, when it started, Slurm's expression for its nodes.
-type _Run = tuple[str, float, str]
+# Of a run: the task's id, and when it started.
+type _Run = tuple[str, float]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The nodes of a run, and the expression that Slurm had for them."""
+
+    expression: str
+    nodes: tuple[Node, ...]
+
+    def holds_for(self, row: Row) -> bool:
+        """A run's nodes leave it one by one as it ends; other nodes are those of a next run."""
+        return row.state is not TaskState.RUNNING or row.nodes == self.expression
 
 
 class NodeDirectory:
@@ -26,7 +39,7 @@ class NodeDirectory:
         self._names: dict[str, tuple[str, ...]] = {}
         # A node that is created anew for a later run may have another address by then, so what
         # is known belongs to one run.
-        self._runs: dict[_Run, tuple[Node, ...]] = {}
+        self._runs: dict[_Run, _Known] = {}
 
     def nodes_of(self, rows: Sequence[Row]) -> dict[str, tuple[Node, ...]]:
         """The nodes of each row that has any, in Slurm's order, by the row's id.
@@ -38,17 +51,21 @@ class NodeDirectory:
             SchedulerUnavailable: Slurm did not answer.
         """
         with_nodes = [row for row in rows if row.nodes and row.state not in _WAITING]
-        known = {key: self._runs[key] for row in with_nodes if (key := _key(row)) in self._runs}
+        known = {
+            _key(row): run
+            for row in with_nodes
+            if (run := self._runs.get(_key(row))) is not None and run.holds_for(row)
+        }
         fresh = [row for row in with_nodes if _key(row) not in known]
         names = {row.id: self.expand(row.nodes) for row in fresh}
         addresses = self._addresses({name for group in names.values() for name in group})
-        found = {row.id: known[_key(row)] for row in with_nodes if _key(row) in known}
+        found = {row.id: known[_key(row)].nodes for row in with_nodes if _key(row) in known}
         for row in fresh:
             found[row.id] = tuple(Node(name, addresses[name]) for name in names[row.id])
             # Nodes that are being started get their address on the way, and those of a task
-            # that is ending leave it one by one.
+            # that is ending are not all of them.
             if row.state not in (TaskState.CONFIGURING, TaskState.COMPLETING):
-                known[_key(row)] = found[row.id]
+                known[_key(row)] = _Known(row.nodes, found[row.id])
         self._runs = known
         return found
 
@@ -91,4 +108,4 @@ class NodeDirectory:
 
 
 def _key(row: Row) -> _Run:
-    return row.id, row.started, row.nodes
+    return row.id, row.started
