@@ -8,6 +8,7 @@ part of it, since an image brings its own.
 """
 
 import hashlib
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -23,6 +24,9 @@ SOURCES = ("emulator/pathways_emulator", "supervisor/pathways_slurm")
 DIRECTORY = ROOT / "environments" / "images"
 """Where images are by default."""
 
+OLDEST_JAX = "0.12.0"
+"""The oldest JAX that the emulator itself runs on."""
+
 _PREFIX = "pathways-emulator-jax-"
 
 
@@ -35,6 +39,11 @@ def image_file(directory: Path, jax_version: str) -> Path:
     return directory / f"{_PREFIX}{jax_version}-{_fingerprint(jax_version)}.sqsh"
 
 
+def runs_on(jax_version: str) -> bool:
+    """Whether the emulator runs on this JAX; its programs may have an older one."""
+    return _release(jax_version) >= _release(OLDEST_JAX)
+
+
 def is_own(image: Path) -> bool:
     """Whether a file is named like an image that was made here."""
     return image.name.startswith(_PREFIX)
@@ -43,6 +52,10 @@ def is_own(image: Path) -> bool:
 def making_command(directory: Path) -> str:
     """The shell command that makes the image, of the JAX that this Python has."""
     return shlex.join([sys.executable, str(MAKER), str(directory)])
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
 def _fingerprint(jax_version: str) -> str:

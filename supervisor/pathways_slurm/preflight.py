@@ -9,11 +9,12 @@ import errno
 import os
 import shutil
 import socket
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 
-from pathways_slurm import containers, launch
+from pathways_slurm import containers, emulator_image, launch
 from pathways_slurm.config import Settings, in_order, read_settings, setting_fault
 from pathways_slurm.faults import Fault, SettingsError
 from pathways_slurm.images import PROXY_VARIABLE, SERVER_VARIABLE, ImageError, missing_files
@@ -107,6 +108,22 @@ def _programs(settings: Settings) -> Iterator[Fault]:
             )
 
 
+def _emulator(settings: Settings) -> Iterator[Fault]:
+    version = containers.installed_jax()
+    brings_its_own = settings.container == "enroot" and settings.server_image
+    if settings.runtime != "emulator" or brings_its_own or version is None:
+        return
+    if emulator_image.runs_on(version):
+        return
+    yield setting_fault(
+        "PATHWAYS_RUNTIME",
+        settings.runtime,
+        f"does not run on the JAX {version} of {sys.prefix}, it needs {emulator_image.OLDEST_JAX} "
+        "or newer: make an environment for it with scripts/setup_env.sh --emulator, or set "
+        "PATHWAYS_RUNTIME=pathways to use TPUs",
+    )
+
+
 def _enroot(settings: Settings) -> Iterator[Fault]:
     if settings.container == "enroot" and shutil.which("enroot") is None:
         yield setting_fault(
@@ -171,6 +188,7 @@ def _unbindable(address: str, port: int) -> str | None:
 _CHECKS: Mapping[tuple[str, ...], Callable[[Settings], Iterator[Fault]]] = {
     ("PATHWAYS_HOME", "PATHWAYS_NAME"): _home,
     ("GCS_BUCKET",): _scratch,
+    ("PATHWAYS_RUNTIME", "PATHWAYS_CONTAINER", SERVER_VARIABLE): _emulator,
     ("PATHWAYS_RUNTIME", "PATHWAYS_CONTAINER"): _programs,
     ("PATHWAYS_CONTAINER",): _enroot,
     (

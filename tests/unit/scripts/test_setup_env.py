@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from pathways_slurm.emulator_image import OLDEST_JAX
+
 ROOT = Path(__file__).resolve().parents[3]
 HOST = "us-docker.pkg.dev/cloud-tpu-v2-images/pathways"
 TOOLS = (
@@ -143,7 +145,7 @@ def test_an_image_that_is_not_there_is_a_fault(tools: Path) -> None:
         (["--jax", "--emulator"], "--jax needs a value"),
         (["--jax", "newest"], "--jax newest: that is no version such as 0.11.1"),
         (["--jax", "0.9.2"], "this project needs JAX 0.10.2 or newer"),
-        (["--emulator", "--jax", "0.11.1"], "the emulator runs on JAX 0.12.0 or newer"),
+        (["--emulator", "--jax", "0.11.1"], f"the emulator runs on JAX {OLDEST_JAX} or newer"),
         (["--dir", "/a place"], "Images can't be kept in '/a place/images'"),
         (["--wheels", "/proc/self"], "there are no wheels (*.whl) in it"),
     ],

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pathways_slurm import emulator_image
+from pathways_slurm import containers, emulator_image
 from pathways_slurm.config import Settings, SettingsError, load_settings
 from pathways_slurm.preflight import load_checked_settings, preflight
 
@@ -143,6 +143,20 @@ def test_programs_that_are_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [fault.variable for fault in faults] == ["PATHWAYS_RUNTIME"] * 2
     assert f"needs {tmp_path}/pathways-emulator-server, which" in faults[0].problem
     assert f"needs {tmp_path}/pathways-emulator-proxy-server, which" in faults[1].problem
+
+
+def test_an_environment_whose_jax_is_too_old_for_the_emulator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(containers, "installed_jax", lambda: "0.11.1")
+    (fault,) = preflight(load(tmp_path))
+    assert (fault.variable, fault.value) == ("PATHWAYS_RUNTIME", "emulator")
+    assert fault.problem.startswith(
+        f"does not run on the JAX 0.11.1 of {sys.prefix}, it needs 0.12.0 or newer: make an "
+        "environment for it with scripts/setup_env.sh --emulator"
+    )
+    monkeypatch.setattr(containers, "installed_jax", lambda: "0.12.0.1")
+    assert preflight(load(tmp_path)) == []
 
 
 def test_what_containers_need_of_this_machine_is_told_at_once(
