@@ -59,7 +59,8 @@ def main(arguments: list[str]) -> int:
     (directory / "training").mkdir()
     if options.scheduler == "local":
         stage = LocalStage(directory / "home", options.slices)
-        report = perform(stage, [*process_faults(), *service_faults()], directory, seed, options)
+        faults = [*process_faults(), *service_faults(cleaned_up=False)]
+        report = perform(stage, faults, directory, seed, options)
     else:
         user = options.namespaces
         if user is not None:
@@ -79,7 +80,7 @@ def main(arguments: list[str]) -> int:
         )
         with DevCluster(shape) as cluster:
             slurm = stage = SlurmStage(directory / "home", cluster, user)
-            faults = [*process_faults(), *service_faults(), *slurm_faults(slurm)]
+            faults = [*process_faults(), *service_faults(cleaned_up=True), *slurm_faults(slurm)]
             report = perform(stage, faults, directory, seed, options)
             if report.violations:
                 shutil.copytree(cluster.directory / "controller", directory / "slurmctld")

@@ -11,6 +11,7 @@ from pathways_slurm.scheduler.base import Scheduler
 
 if TYPE_CHECKING:
     from pathways_slurm.config import Settings
+    from pathways_slurm.scheduler.slurm_cleanup import CleanupJob
     from pathways_slurm.store import RunRecord
 
 
@@ -40,6 +41,20 @@ def service_was_restarted(settings: "Settings") -> bool:
 
     job = ServiceJob.of(os.environ)
     return job is not None and job.restarts > 0
+
+
+def cleanup_job(settings: "Settings") -> "CleanupJob | None":
+    """What ends the leftovers of the job that this service is; None if it is none of Slurm's."""
+    if settings.scheduler != "slurm":
+        return None
+    from pathways_slurm.scheduler.slurm_cleanup import CleanupJob
+    from pathways_slurm.scheduler.slurm_command import SlurmClient
+    from pathways_slurm.scheduler.slurm_service_job import ServiceJob
+
+    job = ServiceJob.of(os.environ)
+    if job is None:
+        return None
+    return CleanupJob(job.id, SlurmClient(settings.slurm_timeout_s, os.environ), os.environ)
 
 
 def scheduler_of_record(paths: ServicePaths, record: "RunRecord") -> Scheduler:

@@ -36,12 +36,16 @@ class RunRecord:
         root: Process the run belongs to; a supervisor adopts the run of its own root only.
         scheduler: Which scheduler holds the run's arrays.
         network: Of the local scheduler, such as ``127.0.0.0/16``; "" for others.
+        service_job: The Slurm job that the service is, or "".
+        cleanup_job: The one that ends what that leaves, or "".
     """
 
     memory: Memory
     root: ProcessIdentity
     scheduler: str
     network: str
+    service_job: str = ""
+    cleanup_job: str = ""
 
 
 _RECORD = TypeAdapter(RunRecord)

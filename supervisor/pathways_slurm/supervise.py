@@ -5,10 +5,10 @@
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from pathways_slurm import cluster_env, launch, notices
+from pathways_slurm import cleanup, cluster_env, launch, notices
 from pathways_slurm.component import ComponentProcess
 from pathways_slurm.config import Settings
 from pathways_slurm.decide_stop import EXIT_STOPPED, begin_stop
@@ -79,25 +79,37 @@ def supervise(settings: Settings, root: ProcessIdentity) -> int:
             words = f"a new supervisor goes on with run {record.memory.run_id}"
             EventLog(paths.events).append(Note(Reason.SupervisorAdopted, words))
         else:
-            record = _begin(settings, root, node)
-        return _start(settings, record, scheduler, node).run(wakeup)
+            record = cleanup.booked(settings, _begin(settings, root, node))
+        code = _start(settings, record, scheduler, node).run(wakeup)
+        last = load_record(paths.record)
+        if last is not None and last.memory.phase in _OVER:
+            cleanup.withdraw(settings, record)
+        return code
 
 
 @contextmanager
 def _lock(settings: Settings, wakeup: Wakeup) -> Iterator[None]:
-    """The service's lock; a first run of this job gets the time that it needs to give way."""
+    """The service's lock; a run that is on its way out gets the time that it needs."""
     with ExitStack() as stack:
-        deadline = time.monotonic() + (_GIVE_WAY_S if service_was_restarted(settings) else 0.0)
+        began = time.monotonic()
         while True:
             try:
                 stack.enter_context(service_lock(settings.paths.lock))
                 break
             except AlreadyRunning as error:
-                if wakeup.stop_reason or time.monotonic() >= deadline:
+                gives_way = service_was_restarted(settings) or _is_ending(settings.paths)
+                # Who has only just taken the lock may not have said yet that it is to end a run.
+                patience_s = _GIVE_WAY_S if gives_way else _ASK_AGAIN_S
+                if wakeup.stop_reason or time.monotonic() - began >= patience_s:
                     raise
-                _log.info("waiting for the first run of this job to end", error=str(error))
+                _log.info("waiting for the run before this one to end", error=str(error))
                 wakeup.wait(_ASK_AGAIN_S)
         yield
+
+
+def _is_ending(paths: ServicePaths) -> bool:
+    record = load_record(paths.record)
+    return record is not None and record.memory.phase in (ServicePhase.STOPPING, *_OVER)
 
 
 def _service_node(scheduler: Scheduler, wakeup: Wakeup) -> Node | None:
@@ -127,8 +139,13 @@ def _begin(settings: Settings, root: ProcessIdentity, node: Node) -> RunRecord:
     return RunRecord(memory, root, settings.scheduler, str(settings.local_network))
 
 
-def end_leftovers(paths: ServicePaths, reason: str) -> int:
+def end_leftovers(paths: ServicePaths, reason: str, service_job: str = "") -> int:
     """Ends what a dead supervisor left, if anything; returns 0 if nothing is left.
+
+    Args:
+        paths: Of the service.
+        reason: For the events.
+        service_job: Only what a service that was this Slurm job has left.
 
     Raises:
         AlreadyRunning: Its supervisor lives.
@@ -140,6 +157,8 @@ def end_leftovers(paths: ServicePaths, reason: str) -> int:
         record = load_record(paths.record)
         if record is None or record.memory.phase in _OVER:
             return 0
+        if service_job and record.service_job != service_job:
+            return 0
         return _end(paths, record, wakeup, reason)
 
 
@@ -148,6 +167,9 @@ def _end(paths: ServicePaths, record: RunRecord, wakeup: Wakeup, reason: str) ->
     # Anew, also where an earlier attempt has given up: with all the time that ending may take.
     memory = begin_stop(record.memory, reason, EXIT_STOPPED, time.time())
     record = replace(record, memory=memory)
+    with suppress(OSError):
+        # A service that is started meanwhile sees that it has to wait.
+        save_record(paths.record, record)
     # Only what is left of the run matters now; limits and ports do not.
     rules = Rules(min_slices=0, max_slices=1 + max(record.memory.slices, default=-1))
     scheduler = scheduler_of_record(paths, record)

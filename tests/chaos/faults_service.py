@@ -37,9 +37,12 @@ class KillEverything:
 class PowerCut:
     """kill -9 of those and their guards: the end of the CPU node, on which nothing is left.
 
-    There is nobody either who could withdraw cluster.env; the next service has to.
+    Attributes:
+        cleaned_up: Somebody else cleans up. If not, there is nobody either who could withdraw
+            cluster.env; the next service has to.
     """
 
+    cleaned_up: bool
     name: str = "cut the CPU node's power"
     weight: float = 0.1
 
@@ -53,7 +56,7 @@ class PowerCut:
             roles = ("root", "supervisor", "guard", "rm", "proxy")
             send(signal.SIGKILL, *(one for role in roles for one in world.actors.named(role)))
 
-        world.renew(end, withdrawn=False)
+        world.renew(end, withdrawn=self.cleaned_up)
         return Hit("SIGKILL to all on the CPU node; then started anew", world.healthy)
 
 
@@ -73,6 +76,10 @@ class StopService:
         return Hit("ended by order; then started anew", world.healthy)
 
 
-def service_faults() -> list[Fault]:
-    """Those that every service can meet."""
-    return [KillEverything(), PowerCut(), StopService()]
+def service_faults(*, cleaned_up: bool) -> list[Fault]:
+    """Those that every service can meet.
+
+    Args:
+        cleaned_up: The scheduler has a job that ends what a service leaves.
+    """
+    return [KillEverything(), PowerCut(cleaned_up), StopService()]

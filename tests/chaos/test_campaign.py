@@ -39,7 +39,7 @@ def _campaign(directory: Path) -> Report:
         with DevCluster(options) as cluster:
             stage = SlurmStage(directory / "home", cluster)
             checker = Checker(subject_of(stage))
-            faults = [*process_faults(), *service_faults(), *slurm_faults(stage)]
+            faults = [*process_faults(), *service_faults(cleaned_up=True), *slurm_faults(stage)]
             (directory / "training").mkdir()
             campaign = Campaign(stage, faults, checker, directory / "training", print)
             try:

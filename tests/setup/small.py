@@ -2,18 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """A checkout with the real setup_env.sh, whose packages are small: real pip, no network.
 
-Its JAX is a package of one line. Its build back end waits at a gate, if there is one: that is how a
-test holds a set-up in the middle.
+Its JAX knows its version, and that is all. The project's installation waits at a gate, if there is
+one: that is how a test holds a set-up in the middle.
 """
 
-import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
+
+from tests.setup.small_packages import make_project, make_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 600.0
@@ -26,42 +26,6 @@ PARTS = (
     *("supervisor/pathways_slurm/__init__.py", "supervisor/pathways_slurm/images.py"),
     "supervisor/pathways_slurm/emulator_image.py",
 )
-
-BACKEND = """
-import os, zipfile
-
-WHEEL = "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
-
-COMMANDS = "[console_scripts]\\npathways-slurm = jax:main\\n"
-
-def get_requires_for_build_editable(config_settings=None):
-    return []
-
-def build_editable(directory, config_settings=None, metadata_directory=None):
-    gate = os.path.join(os.getcwd(), "gate")
-    if os.path.exists(gate):
-        with open(gate) as wait:
-            wait.read()
-    name = "project-1-py3-none-any.whl"
-    info = "project-1.dist-info"
-    with zipfile.ZipFile(os.path.join(directory, name), "w") as wheel:
-        wheel.writestr("project.pth", os.getcwd())
-        wheel.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: project\\nVersion: 1\\n")
-        wheel.writestr(info + "/WHEEL", WHEEL)
-        wheel.writestr(info + "/entry_points.txt", COMMANDS)
-        wheel.writestr(info + "/RECORD", "")
-    return name
-"""
-
-PYPROJECT = """
-[build-system]
-requires = []
-build-backend = "backend"
-backend-path = ["."]
-[project]
-name = "project"
-version = "1"
-"""
 
 
 class SmallCheckout:
@@ -79,8 +43,7 @@ class SmallCheckout:
                 shutil.copytree(ROOT / part, target)
             else:
                 shutil.copy(ROOT / part, target)
-        (self.root / "backend.py").write_text(BACKEND)
-        (self.root / "pyproject.toml").write_text(PYPROJECT)
+        make_project(self.root)
         (self.root / "scripts" / "locks").mkdir()
         self.wheels.mkdir()
         self.lock(f"jax-{JAX}", self.add_wheel("jax", JAX))
@@ -98,21 +61,8 @@ class SmallCheckout:
         return self.root / "environments"
 
     def add_wheel(self, name: str, version: str) -> str:
-        """Makes a package of one module that prints its version; returns its lines for a lock."""
-        wheel = self.wheels / f"{name}-{version}-py3-none-any.whl"
-        info = f"{name}-{version}.dist-info"
-        with zipfile.ZipFile(wheel, "w") as file:
-            file.writestr(f"{name}.py", f"def main():\n    print({version!r})\n")
-            file.writestr(
-                f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-            )
-            file.writestr(
-                f"{info}/WHEEL",
-                "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-            )
-            file.writestr(f"{info}/RECORD", "")
-        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        return f"{name}=={version} \\\n    --hash=sha256:{digest}\n"
+        """Makes a package that knows its version; returns its lines for a lock."""
+        return make_wheel(self.wheels, name, version)
 
     def lock(self, name: str, lines: str) -> None:
         (self.root / "scripts" / "locks" / f"{name}.lock").write_text(lines)

@@ -22,7 +22,13 @@ from pathways_slurm.paths import ServicePaths
     show_default=True,
     help="Seconds to wait for the end of everything.",
 )
-def command(timeout: float) -> None:
+@click.option(
+    "--of-job",
+    metavar="ID",
+    default="",
+    help="Only what is left of the service that was this Slurm job; one that runs is left alone.",
+)
+def command(timeout: float, of_job: str) -> None:
     """End the service of PATHWAYS_HOME and PATHWAYS_NAME, and wait until nothing of it is left.
 
     Ends also what is left of a service whose supervisor was killed. Fine if nothing runs.
@@ -32,11 +38,12 @@ def command(timeout: float) -> None:
     paths = service_paths()
     timeline = Timeline(paths.events)
     try:
-        deadline = time.monotonic() + timeout
-        # The root first: it would start a supervisor that has ended again, or is about to.
-        for lock in (paths.root_lock, paths.lock):
-            _end_holder(lock, timeline, deadline)
-        code = _end_leftovers(paths)
+        if not of_job:
+            deadline = time.monotonic() + timeout
+            # The root first: it would start a supervisor that has ended again, or is about to.
+            for lock in (paths.root_lock, paths.lock):
+                _end_holder(lock, timeline, deadline)
+        code = _end_leftovers(paths, of_job)
     except RecordError as error:
         fail(str(error))
     timeline.show_new()
@@ -62,7 +69,7 @@ def _end_holder(lock: Path, timeline: Timeline, deadline: float) -> None:
         time.sleep(0.1)
 
 
-def _end_leftovers(paths: ServicePaths) -> int:
+def _end_leftovers(paths: ServicePaths, of_job: str) -> int:
     from pathways_slurm.logs import log_to
     from pathways_slurm.store import AlreadyRunning
     from pathways_slurm.supervise import end_leftovers
@@ -70,7 +77,12 @@ def _end_leftovers(paths: ServicePaths) -> int:
     if not paths.logs.is_dir():
         return EXIT_OK
     log_to(paths.component_log("supervisor"))
+    reason = f"its job {of_job} has ended" if of_job else "asked to by 'pathways-slurm down'"
     try:
-        return end_leftovers(paths, "asked to by 'pathways-slurm down'")
+        return end_leftovers(paths, reason, of_job)
     except AlreadyRunning as error:
+        if of_job:
+            # It has ended what was left before it began, or is doing so.
+            click.echo(f"nothing to do: {error}")
+            sys.exit(EXIT_OK)
         fail(f"a service was started meanwhile: {error}")

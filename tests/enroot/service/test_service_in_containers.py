@@ -20,6 +20,7 @@ from slurm.devcluster.cluster import DevCluster
 from slurm.devcluster.options import Options
 from tests.e2e.service import ServiceUnderTest, output_of, wait_until
 from tests.slurm.service import golden
+from tests.slurm.service.preemption import Preemption
 from tests.slurm.service.service import SlurmService
 
 # Computes with one array on each slice, before and after it is told to go on.
@@ -54,7 +55,9 @@ def service(tmp_path: Path, in_containers: dict[str, str]) -> Iterator[SlurmServ
     """Two slices of two hosts, both of which must be there; and one failure of each at most."""
     # pytest's directories have names too long for the daemons' sockets.
     with tempfile.TemporaryDirectory(prefix="devcluster-") as path:
-        options = Options(Path(path) / "c", slices=2, cred_expire_s=5, kill_wait_s=30)
+        options = Options(
+            Path(path) / "c", slices=2, cred_expire_s=5, grace_time_s=10, kill_wait_s=30
+        )
         with DevCluster(options) as cluster:
             made = SlurmService(
                 tmp_path / "home",
@@ -62,6 +65,7 @@ def service(tmp_path: Path, in_containers: dict[str, str]) -> Iterator[SlurmServ
                 MIN_SLICES="2",
                 PATHWAYS_LEASE_S="20",
                 PATHWAYS_SLICE_RESTART_BUDGET="1",
+                PATHWAYS_SLURM_PARTITION="tpu-low",
                 **in_containers,
             )
             try:
@@ -110,11 +114,17 @@ def _expect_no_trace(service: ServiceUnderTest, containers: Path) -> None:
 
 
 def _goes_and_comes_back(service: SlurmService, end: Callable[[str], None]) -> None:
-    """Has slice 1 end by way of the address of its second host; waits for the next run of it."""
+    """Has slice 1 end, told the address of its second host; waits for the next run of it."""
     before = service.wait_for_slice(1, "READY")
     end(before["hosts"][1]["address"])
     service.wait_for_slice(1, "READY", above=before["incarnation"])
     service.wait_for("READY")
+
+
+def _preempt(service: SlurmService, nodes: list[str]) -> None:
+    preemption = Preemption(service, nodes)
+    preemption.wait_until_it_runs()
+    preemption.end()
 
 
 @pytest.mark.timeout(600)
@@ -143,12 +153,12 @@ def test_everything_works_in_containers_as_it_does_without(
     attempts = sorted(path.name.split(".")[0] for path in (containers / "attempts").iterdir())
     assert attempts == ["proxy", "rm", *(f"worker-{i}-{j}" for i in (0, 1) for j in (0, 1))]
 
-    # A slice that goes after notice takes its data along, to where the proxy finds it again.
+    # A slice that Slurm preempts takes its data along, to where the proxy finds it again.
     go_on = tmp_path / "go-on"
     client = _client(service, str(go_on))
     assert client.stdout is not None
     assert client.stdout.readline() == COMPUTED
-    _goes_and_comes_back(service, lambda at: os.kill(service.worker_on(at), signal.SIGTERM))
+    _goes_and_comes_back(service, lambda _: _preempt(service, status["slices"][1]["nodes"]))
     go_on.touch()
     _expect_output(client, COMPUTED)
 

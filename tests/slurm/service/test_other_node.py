@@ -57,6 +57,7 @@ def _expect_on_another_node(service: SlurmService, job: str, before: dict[str, A
     live = service.tasks()
     assert sorted(task["id"].rpartition("_")[2] for task in live) == ["0", "1"], live
     assert all(after["run_id"] in task["name"] for task in live), live
+    assert not (service.home / "logs" / "cleanup.log").exists(), "the job had not ended"
 
 
 def test_a_service_that_is_requeued_comes_up_on_another_node(

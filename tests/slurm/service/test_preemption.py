@@ -11,6 +11,7 @@ from slurm.devcluster.cluster import DevCluster
 from slurm.devcluster.options import Options
 from tests.e2e.service import wait_until
 from tests.e2e.training import PACED, SMALL, STEPS, Training, losses
+from tests.slurm.service.preemption import Preemption
 from tests.slurm.service.service import SlurmService
 
 GRACE_S = 10
@@ -45,29 +46,6 @@ def preemptible(tmp_path: Path) -> Iterator[SlurmService]:
             )
             yield service
             service.close()
-
-
-class Preemption:
-    """A job of the better partition on the nodes of one slice."""
-
-    def __init__(self, service: SlurmService, nodes: list[str]) -> None:
-        self._service = service
-        self._cluster = service.cluster
-        argv = ["sbatch", "--parsable", "--partition=tpu", f"--nodes={len(nodes)}"]
-        argv += [f"--nodelist={','.join(nodes)}", "--output=/dev/null", "--wrap=sleep 600"]
-        self.job = self._cluster.run(*argv).stdout.strip()
-        service.jobs.append(self.job)
-
-    def wait_until_it_runs(self) -> None:
-        """Then the slice has gone."""
-
-        def running() -> bool:
-            return self._service.job_state(self.job) == "RUNNING"
-
-        wait_until(running, 90.0, f"the better job runs: {self._service.logs()}", 0.2)
-
-    def end(self) -> None:
-        self._cluster.run("scancel", self.job)
 
 
 def _preempt(service: SlurmService, index: int, nodes: list[str], training: Training) -> None:

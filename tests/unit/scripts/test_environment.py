@@ -2,78 +2,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """environment::ensure: real pip, a lock file of one package, and no network.
 
-The checkout is one of the test's own. Its build back end waits at a gate, if there is one: that is
-how a test holds a set-up in the middle.
+The checkout is one of the test's own. Its installation waits at a gate, if there is one: so a test
+holds a set-up in the middle.
 """
 
 import base64
-import hashlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 import pytest
+from tests.setup.small_packages import make_project, make_wheel
 
 LIB = Path(__file__).resolve().parents[3] / "scripts" / "lib"
 SECONDS = 90.0
-
-BACKEND = """
-import os, zipfile
-
-WHEEL = "Wheel-Version: 1.0\\nGenerator: test\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
-
-def get_requires_for_build_editable(config_settings=None):
-    return []
-
-def build_editable(directory, config_settings=None, metadata_directory=None):
-    gate = os.path.join(os.getcwd(), "gate")
-    if os.path.exists(gate):
-        with open(gate) as wait:
-            wait.read()
-    name = "project-1-py3-none-any.whl"
-    info = "project-1.dist-info"
-    with zipfile.ZipFile(os.path.join(directory, name), "w") as wheel:
-        wheel.writestr("project.pth", os.getcwd())
-        wheel.writestr(info + "/METADATA", "Metadata-Version: 2.1\\nName: project\\nVersion: 1\\n")
-        wheel.writestr(info + "/WHEEL", WHEEL)
-        wheel.writestr(info + "/RECORD", "")
-    return name
-"""
-
-PYPROJECT = """
-[build-system]
-requires = []
-build-backend = "backend"
-backend-path = ["."]
-[project]
-name = "project"
-version = "1"
-"""
-
-
-def make_wheel(folder: Path, version: str) -> str:
-    """Makes a package named tiny; returns its line for a lock file."""
-    wheel = folder / f"tiny-{version}-py3-none-any.whl"
-    info = f"tiny-{version}.dist-info"
-    with zipfile.ZipFile(wheel, "w") as file:
-        file.writestr("tiny.py", f"version = {version!r}\n")
-        file.writestr(
-            f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n"
-        )
-        file.writestr(
-            f"{info}/WHEEL",
-            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-        )
-        file.writestr(f"{info}/RECORD", "")
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    return f"tiny=={version} \\\n    --hash=sha256:{digest}\n"
 
 
 @dataclass
@@ -82,7 +30,7 @@ class Checkout:
     wheels: Path
 
     def lock(self, version: str) -> None:
-        (self.root / "requirements.lock").write_text(make_wheel(self.wheels, version))
+        (self.root / "requirements.lock").write_text(make_wheel(self.wheels, "tiny", version))
 
     def start(self) -> subprocess.Popen[str]:
         """Starts environment::ensure, from a directory that has nothing to do with it."""
@@ -125,6 +73,13 @@ class Checkout:
             cwd="/",
         ).strip()
 
+    def change_project(self) -> None:
+        self.project.write_text(f"{self.project.read_text()}\n# changed\n")
+
+    @property
+    def project(self) -> Path:
+        return self.root / "pyproject.toml"
+
     def made(self) -> int:
         """Differs between environments that were made anew."""
         return (self.root / ".venv/setup.log").stat().st_mtime_ns
@@ -144,8 +99,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     root = tmp_path_factory.mktemp("whole") / "check out"
     root.mkdir()
     checkout = Checkout(root, wheels)
-    (root / "backend.py").write_text(BACKEND)
-    (root / "pyproject.toml").write_text(PYPROJECT)
+    make_project(root)
     checkout.lock("1.0")
     said = checkout.ensure()
     assert "there is none yet" in said
@@ -181,7 +135,7 @@ def test_a_changed_lock_makes_it_anew(checkout: Checkout) -> None:
 
 def test_a_changed_project_file_installs_the_project_only(checkout: Checkout) -> None:
     before = checkout.made()
-    (checkout.root / "pyproject.toml").write_text(PYPROJECT + "\n# changed\n")
+    checkout.change_project()
     assert checkout.ensure() == "Installing the project itself\n"
     assert checkout.made() == before
     assert checkout.ensure() == ""
@@ -228,23 +182,24 @@ def test_a_wrong_hash_is_an_error_shown_in_full(checkout: Checkout) -> None:
 
 
 def start_held(checkout: Checkout) -> tuple[subprocess.Popen[str], IO[str]]:
-    """Starts a set-up that has got as far as the project, and waits there until the gate closes."""
+    """Starts a set-up of a changed project, which waits in its midst until the gate closes."""
     gate = checkout.root / "gate"
     os.mkfifo(gate)
-    (checkout.root / "pyproject.toml").write_text(PYPROJECT + "\n# changed\n")
+    checkout.change_project()
     process = checkout.start()
     # This returns when the back end has opened the other end.
     return process, gate.open("w")
 
 
 def test_a_killed_set_up_is_done_over(checkout: Checkout) -> None:
+    before = checkout.project.read_text()
     process, gate = start_held(checkout)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=SECONDS)
     gate.close()
     (checkout.root / "gate").unlink()
     # Even if the file is what it was before, what the killed one left is not trusted.
-    (checkout.root / "pyproject.toml").write_text(PYPROJECT)
+    checkout.project.write_text(before)
     assert checkout.ensure() == "Installing the project itself\n"
     assert checkout.ensure() == ""
 

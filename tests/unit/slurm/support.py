@@ -15,7 +15,7 @@ SILENCE = "slurm_load_jobs error: Unable to contact slurm controller (connect fa
 
 def programs(directory: Path) -> str:
     """A PATH where Slurm's commands can be found; nothing runs them."""
-    directory.mkdir()
+    directory.mkdir(parents=True)
     for name in COMMANDS:
         (directory / name).write_text("#!/bin/false\n")
         (directory / name).chmod(0o755)
