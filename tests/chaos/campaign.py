@@ -199,16 +199,12 @@ class Campaign:
     def renew(self, end: Callable[[], None], *, withdrawn: bool = True) -> None:
         with self._timed("services ended and started anew"):
             self._undo_all()
-            wait_for(self._all_seen, SETTLE_S, "nodes that were away are found to be", self._tend)
             end()
             if not withdrawn:
                 self._checker.expect_power_cut()
             self._await_nothing_left(withdrawn)
             self._open.clear()
             self._start()
-
-    def _all_seen(self) -> bool:
-        return not any(one.hit.unseen for one in self._open)
 
     # ------------------------------------------------------------ phases
 

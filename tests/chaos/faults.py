@@ -58,14 +58,12 @@ class Hit:
         recovered: Tells whether its effect has come and is over.
         lasts_s: How long until ``undo``; 0 if there is nothing to undo.
         undo: Ends it.
-        unseen: Slurm may not notice it for long, so a service must have before it is ended.
     """
 
     words: str
     recovered: Callable[[], bool]
     lasts_s: float = 0.0
     undo: Callable[[], None] | None = None
-    unseen: bool = False
 
 
 class Fault(Protocol):

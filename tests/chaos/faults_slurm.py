@@ -74,7 +74,6 @@ class _NodeAway(SlurmFault, ABC):
 
     words: str = ""
     longest_s: float = 25.0
-    unseen: bool = False
 
     def do(self, world: World, dice: random.Random) -> Hit:
         lasts = dice.uniform(1.0, self.longest_s)
@@ -98,7 +97,7 @@ class _NodeAway(SlurmFault, ABC):
             self.state.nodes.discard(node)
 
         words = f"{self.words} of {node} for {lasts:.1f} s"
-        return Hit(words, self._recovered(world, workers), lasts, undo, self.unseen)
+        return Hit(words, self._recovered(world, workers), lasts, undo)
 
     def _recovered(self, world: World, workers: Sequence[Worker]) -> Callable[[], bool]:
         """See Hit; ``workers`` were the slice's before the fault."""
@@ -129,16 +128,11 @@ class KillSlurmd(_NodeAway):
 
 @dataclass
 class PowerOff(_NodeAway):
-    """The power cut of a node, and its boot: nothing of it is left, and Slurm is not told.
-
-    Slurm 22.05 keeps the node's tasks RUNNING if it boots within SlurmdTimeout. It is the service
-    that finds them gone; without one, their records stay.
-    """
+    """The power cut of a node, and its boot: nothing of it is left, and Slurm is not told."""
 
     name: str = "cut a node's power"
     weight: float = 1.0
     words: str = "power cut"
-    unseen: bool = True
 
     def _recovered(self, world: World, workers: Sequence[Worker]) -> Callable[[], bool]:
         return renewed(world, workers[0])
