@@ -22,8 +22,8 @@ from pathways_slurm.model import (
 from pathways_slurm.paths import ServicePaths
 from pathways_slurm.probe import Endpoint
 from pathways_slurm.scheduler.base import Task
+from pathways_slurm.service_lock import lock_holder
 from pathways_slurm.states import ServicePhase
-from pathways_slurm.store import lock_holder
 
 _ENDED = (ServicePhase.STOPPED, ServicePhase.FAILED)
 
@@ -126,7 +126,8 @@ def read_status(paths: ServicePaths) -> dict[str, Any]:
         OSError, ValueError: The file can't be read, or is not a status.
     """
     # First, because a supervisor that ends writes its last word before it lets go.
-    pid = lock_holder(paths.lock)
+    holder = lock_holder(paths.lock)
+    pid = None if holder is None else holder.pid
     try:
         status: dict[str, Any] = json.loads(paths.status.read_text())
         if not {"service", "reason", "slices", "supervisor_pid"} <= set(status):
@@ -141,7 +142,7 @@ def read_status(paths: ServicePaths) -> dict[str, Any]:
     said = f"the last word was {status['service']}: {status['reason']}"
     if pid is not None and pid != status["supervisor_pid"]:
         status["service"] = ServicePhase.UNKNOWN.value
-        status["reason"] = f"a supervisor (pid {pid}) has just started; {said}"
+        status["reason"] = f"a supervisor ({holder}) has just started; {said}"
     elif pid is None and status["service"] not in {phase.value for phase in _ENDED}:
         status["service"] = ServicePhase.UNKNOWN.value
         status["reason"] = f"no supervisor runs; {said}"

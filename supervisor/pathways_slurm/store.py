@@ -2,25 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The run's record on disk: what a restarted supervisor, or a clean-up, goes on from."""
 
-import contextlib
-import fcntl
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from pathways_slurm.causes import Cause
-from pathways_slurm.files import PRIVATE_FILE_MODE, write_atomic
+from pathways_slurm.files import write_atomic
 from pathways_slurm.model import Memory
 from pathways_slurm.processes import ProcessIdentity
-
-
-class AlreadyRunning(Exception):
-    """Another process holds the lock; the message has its pid."""
 
 
 class RecordError(Exception):
@@ -89,45 +80,3 @@ def _in_todays_form(data: bytes) -> bytes:
 def save_record(path: Path, record: RunRecord) -> None:
     """Writes the record atomically. Raises OSError when the disk does not take it."""
     write_atomic(path, _RECORD.dump_json(record, indent=1))
-
-
-@contextmanager
-def service_lock(path: Path) -> Iterator[None]:
-    """Holds the lock of a supervisor or root; the kernel releases it however the process ends.
-
-    Raises:
-        AlreadyRunning: Another process holds it; the message has its pid.
-    """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE_MODE)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-            raise AlreadyRunning(
-                f"this service runs already (pid {holder}); its state is in {path.parent}"
-            ) from None
-        # Who holds it is only told to people; the lock holds on a full disk as well.
-        with contextlib.suppress(OSError):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def lock_holder(path: Path) -> int | None:
-    """The pid of the process that holds the lock at ``path``, or None if nobody does."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        text = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
-        return int(text) if text.isdigit() else 0
-    else:
-        return None
-    finally:
-        os.close(descriptor)

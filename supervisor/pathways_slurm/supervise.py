@@ -27,9 +27,10 @@ from pathways_slurm.processes import ProcessIdentity, open_pidfd
 from pathways_slurm.scheduler.base import Node, Scheduler, SchedulerUnavailable
 from pathways_slurm.schedulers import make_scheduler, scheduler_of_record, service_was_restarted
 from pathways_slurm.service import Service
+from pathways_slurm.service_lock import AlreadyRunning, service_lock
 from pathways_slurm.states import ServicePhase
 from pathways_slurm.status import StatusFile, describe
-from pathways_slurm.store import AlreadyRunning, RunRecord, load_record, save_record, service_lock
+from pathways_slurm.store import RunRecord, load_record, save_record
 from pathways_slurm.wakeup import Wakeup
 
 _log = get_logger(__name__)

@@ -2,16 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pathways-slurm down``."""
 
+import os
 import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from pathways_slurm.cli.common import EXIT_OK, SECONDS, fail, service_paths
 from pathways_slurm.cli.timeline import Timeline
 from pathways_slurm.paths import ServicePaths
+
+if TYPE_CHECKING:
+    from pathways_slurm.service_lock import Holder
+
+# For one command of Slurm's.
+_SLURM_S = 30.0
 
 
 @click.command(name="down")
@@ -42,7 +50,7 @@ def command(timeout: float, of_job: str) -> None:
             deadline = time.monotonic() + timeout
             # The root first: it would start a supervisor that has ended again, or is about to.
             for lock in (paths.root_lock, paths.lock):
-                _end_holder(lock, timeline, deadline)
+                _end_holder(lock, paths, timeline, deadline)
         code = _end_leftovers(paths, of_job)
     except RecordError as error:
         fail(str(error))
@@ -53,25 +61,51 @@ def command(timeout: float, of_job: str) -> None:
     sys.exit(EXIT_OK)
 
 
-def _end_holder(lock: Path, timeline: Timeline, deadline: float) -> None:
-    """Asks the process that holds ``lock`` to end, and waits until it has."""
-    from pathways_slurm.processes import identify, send_signal
-    from pathways_slurm.store import lock_holder
+def _end_holder(lock: Path, paths: ServicePaths, timeline: Timeline, deadline: float) -> None:
+    """Asks the process that holds ``lock`` to end, wherever it is, and waits until it has."""
+    from pathways_slurm.processes import send_signal
+    from pathways_slurm.service_lock import Holder, lock_holder
 
-    asked: set[int] = set()
-    while (pid := lock_holder(lock)) is not None:
-        if pid not in asked and (holder := identify(pid)) is not None:
-            send_signal(holder, signal.SIGTERM)
-            asked.add(pid)
+    asked: set[Holder] = set()
+    while (holder := lock_holder(lock)) is not None:
+        # It may have taken the lock just now, and not have written down who it is.
+        if holder not in asked and holder.process is not None:
+            asked.add(holder)
+            if not holder.is_here():
+                _cancel_job(holder, paths)
+                continue
+            try:
+                send_signal(holder.process, signal.SIGTERM)
+            except PermissionError:
+                fail(f"the service ({holder}) is another user's, who can end it")
         timeline.show_new()
         if time.monotonic() > deadline:
-            fail(f"process {pid} of the service has not ended; 'pathways-slurm status' shows it")
+            fail(f"the service ({holder}) has not ended; 'pathways-slurm status' shows it")
         time.sleep(0.1)
+
+
+def _cancel_job(holder: "Holder", paths: ServicePaths) -> None:
+    """Has Slurm end a service that runs on another machine."""
+    from pathways_slurm.scheduler.base import SchedulerUnavailable
+    from pathways_slurm.scheduler.slurm_command import SlurmClient
+    from pathways_slurm.store import load_record
+
+    record = load_record(paths.record)
+    job = "" if record is None else record.service_job
+    if not job:
+        fail(f"the service runs on another machine ({holder}); run 'pathways-slurm down' there")
+    click.echo(f"the service ({holder}) is Slurm job {job}: cancelling it")
+    try:
+        done = SlurmClient(_SLURM_S, os.environ).order("scancel", job)
+    except SchedulerUnavailable as error:
+        fail(f"the service is Slurm job {job} ({holder}), and could not be cancelled: {error}")
+    if done.code != 0:
+        fail(f"the service is Slurm job {job} ({holder}); scancel says: {done.words}")
 
 
 def _end_leftovers(paths: ServicePaths, of_job: str) -> int:
     from pathways_slurm.logs import log_to
-    from pathways_slurm.store import AlreadyRunning
+    from pathways_slurm.service_lock import AlreadyRunning
     from pathways_slurm.supervise import end_leftovers
 
     if not paths.logs.is_dir():

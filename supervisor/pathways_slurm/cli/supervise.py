@@ -30,7 +30,8 @@ def command() -> None:
     from pathways_slurm.logs import get_logger, log_to
     from pathways_slurm.processes import identify
     from pathways_slurm.scheduler.base import SchedulerError
-    from pathways_slurm.store import AlreadyRunning, RecordError
+    from pathways_slurm.service_lock import AlreadyRunning
+    from pathways_slurm.store import RecordError
     from pathways_slurm.supervise import supervise
 
     root = identify(os.getppid())

@@ -47,13 +47,13 @@ def command(detach: bool, timeout: float | None) -> None:
     from pathways_slurm import containers
     from pathways_slurm.budget import Budget
     from pathways_slurm.root import Root
-    from pathways_slurm.store import AlreadyRunning, lock_holder, service_lock
+    from pathways_slurm.service_lock import AlreadyRunning, lock_holder, service_lock
 
     settings = settings_to_start_with()
     for lock in (settings.paths.root_lock, settings.paths.lock):
-        if (pid := lock_holder(lock)) is not None:
+        if (holder := lock_holder(lock)) is not None:
             where = settings.paths.directory
-            fail(f"this service runs already (pid {pid}); its state is in {where}", EXIT_BUSY)
+            fail(f"this service runs already ({holder}); its state is in {where}", EXIT_BUSY)
     if detach:
         sys.exit(_detach(settings.paths, timeout))
 
@@ -79,7 +79,8 @@ def command(detach: bool, timeout: float | None) -> None:
 
 def _clean_up(paths: ServicePaths, reason: str) -> int:
     from pathways_slurm.logs import log_to
-    from pathways_slurm.store import AlreadyRunning, RecordError
+    from pathways_slurm.service_lock import AlreadyRunning
+    from pathways_slurm.store import RecordError
     from pathways_slurm.supervise import end_leftovers
 
     log_to(paths.component_log("supervisor"))
@@ -92,8 +93,8 @@ def _clean_up(paths: ServicePaths, reason: str) -> int:
 
 
 def _detach(paths: ServicePaths, timeout: float | None) -> int:
+    from pathways_slurm.service_lock import lock_holder
     from pathways_slurm.status import read_status
-    from pathways_slurm.store import lock_holder
 
     log = paths.component_log("up")
     timeline = Timeline(paths.events)

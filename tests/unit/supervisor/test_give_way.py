@@ -15,13 +15,13 @@ import pytest
 from pathways_slurm import supervise
 from pathways_slurm.config import Settings, load_settings
 from pathways_slurm.schedulers import service_was_restarted
-from pathways_slurm.store import AlreadyRunning, lock_holder
+from pathways_slurm.service_lock import AlreadyRunning, lock_holder
 from pathways_slurm.wakeup import Wakeup
 
 HOLD = """
 import sys
 from pathlib import Path
-from pathways_slurm.store import service_lock
+from pathways_slurm.service_lock import service_lock
 with service_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -88,7 +88,9 @@ def test_a_further_run_waits_until_the_first_one_has_given_way(
     threading.Timer(0.3, first_run.kill).start()
     with Wakeup() as wakeup, supervise._lock(settings, wakeup):
         assert first_run.wait(10) == -signal.SIGKILL
-        assert lock_holder(settings.paths.lock) == os.getpid()
+        holder = lock_holder(settings.paths.lock)
+        assert holder is not None
+        assert holder.pid == os.getpid()
 
 
 def test_one_that_is_asked_to_end_meanwhile_does_not_wait_on(

@@ -12,9 +12,9 @@ from pathways_slurm.causes import Cause
 from pathways_slurm.model import Component, ComponentView, Memory, Observation, Rules, SliceMemory
 from pathways_slurm.paths import ServicePaths
 from pathways_slurm.scheduler.base import Node, Task
+from pathways_slurm.service_lock import service_lock
 from pathways_slurm.states import ServicePhase, SliceState, TaskState
 from pathways_slurm.status import StatusFile, describe, read_status
-from pathways_slurm.store import service_lock
 
 ENDPOINTS = {Component.RM: ("127.0.0.1", 29001), Component.PROXY: ("127.0.0.1", 29000)}
 

@@ -1,12 +1,9 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a run, and the lock of a service."""
+"""The record of a run."""
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -25,25 +22,8 @@ from pathways_slurm.model import (
 from pathways_slurm.notices import Going, Notices
 from pathways_slurm.processes import identify
 from pathways_slurm.states import ServicePhase, SliceState
-from pathways_slurm.store import (
-    AlreadyRunning,
-    RecordError,
-    RunRecord,
-    load_record,
-    lock_holder,
-    save_record,
-    service_lock,
-)
+from pathways_slurm.store import RecordError, RunRecord, load_record, save_record
 from pathways_slurm.streak import Streak
-
-HOLD_LOCK = """
-import sys
-from pathlib import Path
-from pathways_slurm.store import service_lock
-with service_lock(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 
 
 def _record() -> RunRecord:
@@ -111,25 +91,3 @@ def test_a_damaged_record_is_said_and_left_alone(tmp_path: Path, text: str) -> N
     with pytest.raises(RecordError, match="is not a run record"):
         load_record(path)
     assert path.read_text() == text
-
-
-def test_the_lock_names_its_holder_and_ends_with_it(tmp_path: Path) -> None:
-    lock = tmp_path / "lock"
-    assert lock_holder(lock) is None
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD_LOCK, str(lock)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        assert lock_holder(lock) == holder.pid
-        with pytest.raises(AlreadyRunning, match=str(holder.pid)), service_lock(lock):
-            pass
-        holder.send_signal(signal.SIGKILL)
-        holder.wait(10)
-    assert lock_holder(lock) is None
-    with service_lock(lock):
-        assert lock_holder(lock) == os.getpid()
