@@ -21,8 +21,8 @@ from pathways_slurm import maintenance
 from pathways_slurm.cli.maintenance import command
 from pathways_slurm.maintenance import Request
 from pathways_slurm.paths import ServicePaths
+from pathways_slurm.service_lock import service_lock
 from pathways_slurm.status import StatusFile
-from pathways_slurm.store import service_lock
 
 COMMAND = str(Path(sys.executable).parent / "pathways-slurm")
 TWO = {0: "READY", 1: "READY"}
