@@ -150,16 +150,19 @@ class SlurmScheduler:
         self._eviction = self._job.eviction(rows) if self._job else ""
         wanted = sorted(set(array_ids))
         self._cancel_seconds(rows, wanted)
+        own = {
+            array: [row for row in rows if row.array == array and self._view.is_ours(row)]
+            for array in wanted
+        }
+        nodes = self._nodes.nodes_of([row for group in own.values() for row in group])
         found: list[Task] = []
-        for array in wanted:
-            own = [row for row in rows if row.array == array and self._view.is_ours(row)]
-            nodes = self._nodes.nodes_of(own)
+        for array, group in own.items():
             found.extend(
                 self._view.task(row, row.index, nodes.get(row.id, ()))
-                for row in own
+                for row in group
                 if row.index is not None
             )
-            found.extend(self._view.absent(array, own, now))
+            found.extend(self._view.absent(array, group, now))
         return tuple(sorted(found, key=lambda task: (task.index, task.id)))
 
     def requeue(self, task_id: str) -> None:

@@ -44,6 +44,8 @@ class NodeDirectory:
     def nodes_of(self, rows: Sequence[Row]) -> dict[str, tuple[Node, ...]]:
         """The nodes of each row that has any, in Slurm's order, by the row's id.
 
+        What is known of a run is forgotten once its row is not among ``rows``.
+
         A task that waits has none, though Slurm may still tell those of its last run, together with
         the time at which it expects to start the next.
 

@@ -4,6 +4,7 @@
 
 import signal
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,20 @@ class TestTasks:
         assert [call[0] for call in case.slurm.calls] == ["squeue", "scontrol", "scontrol"]
         case.slurm.calls.clear()
         assert scheduler.tasks(["44"]) == tasks
+        assert [call[0] for call in case.slurm.calls] == ["squeue"]
+
+    def test_what_is_known_of_nodes_is_kept_with_several_arrays(self, case: Case) -> None:
+        case.slurm.sbatch = lambda: (0, "45\n")
+        scheduler = case.scheduler()
+        scheduler.submit(replace(case.spec, tag="run-1", indices=(1,)))
+        case.slurm.rows = [
+            row(0, nodes="n[0-1]"),
+            row(1, array=45, nodes="n1", name="pathways-run-1"),
+        ]
+        tasks = scheduler.tasks(["44", "45", "46"])
+        assert [len(task.nodes) for task in tasks] == [2, 1]
+        case.slurm.calls.clear()
+        assert scheduler.tasks(["44", "45", "46"]) == tasks
         assert [call[0] for call in case.slurm.calls] == ["squeue"]
 
     def test_nodes_of_a_later_run_are_looked_up_again(self, case: Case) -> None:
