@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pathways_slurm import notices
 from pathways_slurm.notices import Going, Notices
+from pathways_slurm.paths import ServicePaths
 
 _log = logging.getLogger("pathways_elastic")
 
@@ -42,12 +43,16 @@ class Source:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Source":
-        """That of the service whose cluster.env has been read into ``environment``."""
+        """That of the service whose cluster.env has been read into ``environment``.
+
+        Raises:
+            ValueError: The variables name no service; that is none whose cluster.env was read.
+        """
         path = None
         if cluster_env := environment.get(_CLUSTER_ENV_VARIABLE):
             path = Path(cluster_env).with_name(notices.FILE)
-        elif home := environment.get(_HOME_VARIABLE):
-            path = Path(home) / notices.FILE
+        elif environment.get(_HOME_VARIABLE):
+            path = ServicePaths.from_environ(environment).notices
         forwards = environment.get(_ON_NOTICE_VARIABLE) == "forward"
         return cls(path, environment.get(_RUN_ID_VARIABLE), forwards)
 

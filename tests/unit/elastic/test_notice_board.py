@@ -2,18 +2,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the board shows of a service's notices.json, and how it answers."""
 
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pathways_elastic.notice_board import NoticeBoard, Source
-from pathways_slurm import notices
+from pathways_slurm import cluster_env, notices
+from pathways_slurm.cluster_env import ClusterEnv
 from pathways_slurm.notices import Back, Going, Notices, Shutdown
+from pathways_slurm.paths import DEFAULT_NAME, ServicePaths
 
 GOING = Going(1, 4, 1000.0, "host 0 got SIGTERM")
 SAID = Notices("run-1", 3, (GOING,), (Back(2, 5, 900.0),), None)
+SERVICE = ClusterEnv(
+    run_id="run-1",
+    name=DEFAULT_NAME,
+    home=None,
+    proxy_address="127.113.255.1:9",
+    rm_address="127.113.255.1:10",
+    tpu_type="v6e",
+    slice_shape="2x2",
+    min_slices=1,
+    max_slices=3,
+)
 
 
 @pytest.fixture
@@ -47,6 +63,31 @@ def test_the_file_is_beside_cluster_env_or_in_the_services_home() -> None:
     assert Source.of(home) == Source(Path("/home/ann/pathways/notices.json"), "r", False)
     seen = {**home, "PATHWAYS_CLUSTER_ENV": "/mnt/x/cluster.env", "PATHWAYS_ON_NOTICE": "forward"}
     assert Source.of(seen) == Source(Path("/mnt/x/notices.json"), "r", True)
+
+
+@pytest.mark.parametrize("name", [DEFAULT_NAME, "two"])
+def test_a_cluster_env_that_was_sourced_leads_to_its_own_services_notices(
+    name: str, tmp_path: Path
+) -> None:
+    paths = ServicePaths.of(tmp_path / "home", name)
+    published = replace(SERVICE, name=name, home=str(tmp_path / "home"), on_notice="forward")
+    paths.directory.mkdir(parents=True)
+    cluster_env.write(paths.cluster_env, published)
+    sourced = subprocess.run(
+        ["bash", "-c", f". {paths.cluster_env}; env -0"],
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    environment = dict(pair.split("=", 1) for pair in sourced.stdout.split("\0") if pair)
+    assert Source.of(environment) == Source(paths.notices, "run-1", True)
+
+
+def test_variables_that_name_no_service_are_an_error() -> None:
+    with pytest.raises(ValueError, match="PATHWAYS_NAME is 'A B'"):
+        Source.of({"PATHWAYS_HOME": "/home/ann/pathways", "PATHWAYS_NAME": "A B"})
 
 
 def test_without_a_service_nothing_is_announced() -> None:
