@@ -5,7 +5,6 @@
 import logging
 import math
 import os
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -102,7 +101,7 @@ def connect(
     waiting = _Waiting(timeout_s)
     path = cluster_env_path(cluster_env, os.environ)
     found = waiting.until(lambda: _service(path))
-    _check_version(found.jax_version)
+    _check_version(found)
     _initialize_jax(found)
     os.environ.update(found.variables())
     os.environ[CLUSTER_ENV_VARIABLE] = str(path)
@@ -132,15 +131,6 @@ def cluster_env_path(given: str | os.PathLike[str] | None, environ: Mapping[str,
         return ServicePaths.from_environ(environ).cluster_env
     except ValueError as error:
         raise ConnectError(f"where cluster.env is can't be told: {error}") from None
-
-
-def same_version(client: str, service: str) -> bool:
-    """Whether two versions of JAX fit each other: 0.12.0 and 0.12.0.1 do, 0.12.1 does not."""
-    return _release(client) == _release(service)
-
-
-def _release(version: str) -> tuple[str, ...]:
-    return tuple(re.findall(r"\d+", version)[:3])
 
 
 class _Waiting:
@@ -201,17 +191,15 @@ def _service(path: Path) -> "ClusterEnv | str":
     )
 
 
-def _check_version(service: str | None) -> None:
-    # The protocol is jaxlib's. An installation without it has no version, and fails below.
+def _check_version(found: "ClusterEnv") -> None:
     from importlib.metadata import version
 
-    client = version("jaxlib")
-    if service is not None and not same_version(client, service):
-        here, needed = ".".join(_release(client)), ".".join(_release(service))
+    client, service = version("jaxlib"), found.jax_version  # the protocol is jaxlib's
+    if not found.fits(client):
         raise VersionMismatchError(
             f"JAX is {client} here and {service} in the service (PATHWAYS_JAX_VERSION in "
             f"cluster.env), which must be the same: install that one here (pip install "
-            f"jax=={needed} jaxlib=={needed}), or start a service of JAX {here}"
+            f"jax=={service} jaxlib=={service}), or start a service of JAX {client}"
         )
 
 

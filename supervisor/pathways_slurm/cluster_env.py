@@ -82,6 +82,14 @@ class ClusterEnv:
             on_notice=settings.on_notice,
         )
 
+    def fits(self, client: str) -> bool:
+        """Whether a client with that version of jaxlib may use the service.
+
+        The first three numbers count: a fourth is a new build of the same release. If the service's
+        version is not known, nothing speaks against it.
+        """
+        return self.jax_version is None or _release(self.jax_version) == _release(client)
+
     def variables(self) -> dict[str, str]:
         """The environment variables that a program is given."""
         known = {
@@ -111,6 +119,10 @@ class ClusterEnv:
         """
         lines = [f"export {name}={quote(value)}\n" for name, value in self.variables().items()]
         return _HEADER + "".join(lines)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
 def quote(value: str) -> str:

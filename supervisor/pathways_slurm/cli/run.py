@@ -195,12 +195,13 @@ def _ended_by(came: set[int]) -> "Ended":
 def _check_jax(found: "ClusterEnv") -> None:
     from importlib.metadata import PackageNotFoundError, version
 
-    wanted = found.jax_version
+    if (wanted := found.jax_version) is None:
+        return
     try:
         here = version("jaxlib")
     except PackageNotFoundError:
         here = None
-    if wanted is None or here == wanted:
+    if here is not None and found.fits(here):
         return
     has = "no JAX" if here is None else f"JAX {here}"
     fail(

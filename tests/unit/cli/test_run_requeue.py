@@ -127,8 +127,8 @@ def test_a_command_is_not_started_with_another_jax(case: Case) -> None:
     assert f"has JAX {version('jaxlib')}" in err[-1]
 
 
-@pytest.mark.parametrize("known", [None, version("jaxlib")])
-def test_a_command_is_started_with_the_same_jax_or_if_none_is_known(
+@pytest.mark.parametrize("known", [None, version("jaxlib"), f"{version('jaxlib')}.1"])
+def test_a_command_is_started_with_the_same_release_of_jax_or_if_none_is_known(
     case: Case, known: str | None
 ) -> None:
     case.publish(jax_version=known)

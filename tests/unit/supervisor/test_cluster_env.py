@@ -51,6 +51,24 @@ def as_bash_reads(path: Path) -> dict[str, str]:
     return {name: value for name, _, value in pairs if name not in ("PWD", "OLDPWD", "SHLVL", "_")}
 
 
+@pytest.mark.parametrize(
+    ("client", "service", "fits"),
+    [
+        ("0.12.0", "0.12.0", True),
+        ("0.12.0.1", "0.12.0", True),
+        ("0.12.0", "0.12.0.1", True),
+        ("0.12.0", "0.12.1", False),
+        ("0.12.0", "0.1.20", False),
+        ("0.12.0.dev20260101", "0.12.0", True),
+        ("0.12.0", None, True),
+    ],
+)
+def test_a_client_fits_if_its_first_three_numbers_are_the_services(
+    client: str, service: str | None, fits: bool
+) -> None:
+    assert replace(ENV, jax_version=service).fits(client) is fits
+
+
 def test_the_file(path: Path) -> None:
     cluster_env.write(path, ENV)
     assert path.stat().st_mode & 0o777 == 0o600
