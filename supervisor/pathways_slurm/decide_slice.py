@@ -218,8 +218,9 @@ def _judge_held(rules: Rules, index: int, task: Task, memory: SliceMemory, now: 
         words = f"held by {HOLDS[task.reason]} ({task.reason}): it waits for "
         return Verdict(SliceState.PENDING, f"{words}scontrol release {task.id}")
     release = (Release(task.id, index),)
-    # Slurm has counted a restart by the time it holds a task for what became of its last run.
-    over = task.incarnation - (task.restarts > 0)
+    # Slurm has counted a restart by the time it holds a task for what became of its last run. One
+    # that it holds before its first has no run behind it, and that first one is still to be judged.
+    over = task.incarnation - 1 if task.restarts else -task.incarnation
     if is_held_by_order(task):
         words = "requeued to be held, by order (scontrol requeuehold); released"
         return Verdict(SliceState.PENDING, words, release, ordered=over)

@@ -196,7 +196,8 @@ class SliceMemory:
         spent: Unix times of restarts after failures, by what each was counted as.
         exhausted: The cause whose budget has run out and keeps the slice down.
         missing_since: Unix time at which its task was first absent; 0 while it is there.
-        ordered: Incarnation whose restart was ordered, so that it is ordered and counted once.
+        ordered: Incarnation whose restart was ordered, so that it is ordered and counted once;
+            negative: whose first start was, by lifting a hold.
         doubt: Looks in a row at which the slice that was ready did not take part as it should.
         departure: The last one, until the slice is ready again.
         back_since: Unix time since when its run is ready that took the place of an earlier one; 0
