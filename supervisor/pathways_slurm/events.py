@@ -50,6 +50,11 @@ class Reason(StrEnum):
     )
 
     ArraySubmitted = "ArraySubmitted", "Slices were asked for from the scheduler."
+    SubmissionRefused = (
+        "SubmissionRefused",
+        "The scheduler does not take slices again that had left its books; they are asked for "
+        "again, and the others go on.",
+    )
     SlicePending = "SlicePending", "The slice waits for nodes."
     SliceStarting = "SliceStarting", "The slice has its nodes; not every host answers yet."
     SliceReady = "SliceReady", "Every host of the slice answers."

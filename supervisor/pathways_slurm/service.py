@@ -22,6 +22,9 @@ from pathways_slurm.wakeup import Wakeup
 
 _log = get_logger(__name__)
 
+# Between two submissions of slices that the scheduler does not take at present.
+_REFUSED_PAUSE_S = 30.0
+
 
 @dataclass
 class Service:
@@ -45,6 +48,7 @@ class Service:
     clock: Callable[[], float] = time.time
     _complaints: dict[str, str] = field(default_factory=dict)
     _faults: frozenset[str] = frozenset()
+    _refusals: dict[str, float] = field(default_factory=dict)
 
     def run(self, wakeup: Wakeup, stop_reason: str = "") -> int:
         """Loops until the service has ended and returns the supervisor's exit code.
@@ -87,7 +91,7 @@ class Service:
         saved = not changed or self._try("save the run's record", self.save, plan.memory)
         for action in plan.actions:
             # The intent must be on disk before an array exists that only it can name.
-            if saved or not isinstance(action, Submit):
+            if not isinstance(action, Submit) or (saved and self._is_due(action)):
                 self._perform(action)
         if self.memory != plan.memory:
             self._try("save the run's record", self.save, self.memory)
@@ -101,7 +105,7 @@ class Service:
             self._complain(name, f"the scheduler gave no answer: {error}")
         except SchedulerError as error:
             if isinstance(action, Submit):
-                self._fail(f"the scheduler refused the array: {error}")
+                self._refused(action, f"the scheduler refused the array: {error}")
             else:
                 self._complain(name, f"the scheduler refused: {error}")
         except OSError as error:
@@ -109,11 +113,26 @@ class Service:
         else:
             self._complaints.pop(name, None)
 
-    def _fail(self, words: str) -> None:
+    def _refused(self, action: Submit, words: str) -> None:
+        """Ends a service that gets no slices at all; one that has some goes on with them.
+
+        A partition that is closed, or a limit that is reached, may be otherwise in a while.
+        """
+        if any(submission.array_id for submission in self.memory.submissions):
+            self._refusals[action.submission.tag] = self.clock()
+            words = f"{words}; asked again every {_REFUSED_PAUSE_S:g} s"
+            if self._complaints.get(action.submission.tag) != words:
+                self._note(Note(Reason.SubmissionRefused, words, "scheduler"))
+            self._complain(action.submission.tag, words)
+            return
         self._note(Note(Reason.ServiceStopping, words))
-        dropped = tuple(s for s in self.memory.submissions if s.array_id)
+        dropped = tuple(s for s in self.memory.submissions if s != action.submission)
         memory = replace(self.memory, submissions=dropped)
         self.memory = begin_stop(memory, words, EXIT_FAILED, self.clock())
+
+    def _is_due(self, action: Submit) -> bool:
+        refused = self._refusals.get(action.submission.tag)
+        return refused is None or not 0 <= self.clock() - refused < _REFUSED_PAUSE_S
 
     def _note(self, note: Note) -> None:
         _log.info(note.message, reason=note.reason.value, subject=note.subject)

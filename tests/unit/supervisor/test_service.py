@@ -13,7 +13,14 @@ import pytest
 
 from pathways_slurm.events import EventLog, read_events
 from pathways_slurm.execute import Executor
-from pathways_slurm.model import Component, ComponentView, Memory, Observation, Rules
+from pathways_slurm.model import (
+    Component,
+    ComponentView,
+    Memory,
+    Observation,
+    Rules,
+    Submission,
+)
 from pathways_slurm.observe import Observer
 from pathways_slurm.plan import Action, Announce, Cancel, Command, StartComponent, Submit
 from pathways_slurm.scheduler.base import Node, SchedulerError, SchedulerUnavailable, Task
@@ -142,6 +149,27 @@ def test_a_refused_array_ends_the_service_with_the_reason(tmp_path: Path) -> Non
     last = read_events(tmp_path / "events.jsonl")[-1]
     assert "more hosts than the partition has" in last.message
     assert not stage.alive
+
+
+def test_slices_that_are_refused_later_are_asked_for_again_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(looks=8, submit_error=SchedulerError("partition is down"), submitted=True)
+    service = _service(stage, tmp_path, _ignore)
+    service.rules = replace(RULES, max_slices=2)
+    submissions = (Submission("run-0", (0,), 1, "7"), Submission("run-1", (1,), 2))
+    service.memory = replace(service.memory, submissions=submissions)
+    now = 1000.0
+    service.clock = lambda: now + 10.0 * (8 - stage.looks)
+    with Wakeup() as wakeup:
+        assert service.run(wakeup) == 0
+    asked = [action for action in stage.performed if isinstance(action, Submit)]
+    # In 80 s, and never for the first array again.
+    assert [action.submission.tag for action in asked] == ["run-1"] * 3
+    told = [e for e in read_events(tmp_path / "events.jsonl") if e.reason == "SubmissionRefused"]
+    assert [event.subject for event in told] == ["scheduler"]
+    assert "partition is down; asked again every 30 s" in told[0].message
+    assert stage.cancelled
 
 
 def test_a_submission_without_an_answer_is_tried_again(tmp_path: Path) -> None:
