@@ -26,11 +26,18 @@ class _Job:
         self.dropped = False
 
 
+class _Kept:
+    """A snapshot that became whole, wherever its copies are now."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+
+
 class Recorder:
     """The buffer of snapshots, and the thread that fills it.
 
-    Whole snapshots are replaced in one assignment, so whatever interrupts a call, what was whole
-    before is there after it.
+    What is kept is replaced in one assignment, so whatever interrupts a call, what was whole before
+    is there after it.
 
     Args:
         size: How many whole snapshots to keep; one in the making comes on top.
@@ -38,7 +45,7 @@ class Recorder:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._whole: tuple[Snapshot, ...] = ()
+        self._kept: tuple[_Kept, ...] = ()
         # The step of the snapshot that was taken, or handed out, last.
         self.latest: int | None = None
         self._lock = threading.Lock()
@@ -50,7 +57,7 @@ class Recorder:
     @property
     def whole(self) -> tuple[Snapshot, ...]:
         """Those that can be restored, newest first."""
-        return self._whole
+        return tuple(kept.snapshot for kept in self._kept)
 
     @property
     def failed(self) -> bool:
@@ -97,31 +104,40 @@ class Recorder:
 
     def keep(self, slices: Set[int]) -> list[int]:
         """Lets go of copies that are not on these slices; returns the steps that this costs."""
-        # Asks the slices, so outside of the lock: nothing is in the making after settle().
-        kept = {snapshot.step: snapshot.kept_on(slices) for snapshot in self._whole}
+        # Asks the slices, so outside of the lock; what is moved to the client meanwhile needs none.
+        found = [(kept, kept.snapshot) for kept in self._kept]
+        left = [snapshot.kept_on(slices) for _, snapshot in found]
+        lost: list[_Kept] = []
         with self._lock:
-            self._whole = tuple(found for found in kept.values() if found is not None)
-        return [step for step, found in kept.items() if found is None]
+            for (kept, before), after in zip(found, left, strict=True):
+                if kept.snapshot is not before:
+                    continue
+                if after is None:
+                    lost.append(kept)
+                else:
+                    kept.snapshot = after
+            self._kept = tuple(kept for kept in self._kept if kept not in lost)
+        return [kept.snapshot.step for kept in lost]
 
     def leave(self, slices: Set[int]) -> None:
         """Copies to this process's memory, and waits for it, what would not be whole without."""
-        for snapshot in self._whole:
-            if not snapshot.whole_without(slices):
-                self._move(snapshot)
+        for kept in self._kept:
+            if not kept.snapshot.whole_without(slices):
+                self._move(kept)
 
     def secure(self) -> None:
         """Starts to copy snapshots that one more loss could take to this process's memory."""
-        for snapshot in self._whole:
-            if not snapshot.safe:
+        for kept in self._kept:
+            if not kept.snapshot.safe:
                 self._start_thread()
-                self._work.put(partial(self._move, snapshot))
+                self._work.put(partial(self._move, kept))
 
     def close(self) -> None:
         """Ends the thread and forgets everything."""
         with self._lock:
             if self._job is not None:
                 self._job.dropped = True
-            self._whole = ()
+            self._kept = ()
         self._job = self._failure = None
         if self._thread is not None:
             self._work.put(None)
@@ -160,11 +176,13 @@ class Recorder:
         with self._lock:
             if job.dropped:
                 return
-            by_step = {old.step: old for old in self._whole} | {snapshot.step: snapshot}
-            steps = policy.with_new([old.step for old in self._whole], snapshot.step, self._size)
-            self._whole = tuple(by_step[step] for step in steps)
+            by_step = {kept.snapshot.step: kept for kept in self._kept}
+            steps = policy.with_new(list(by_step), snapshot.step, self._size)
+            by_step[snapshot.step] = _Kept(snapshot)
+            self._kept = tuple(by_step[step] for step in steps)
 
-    def _move(self, snapshot: Snapshot) -> None:
+    def _move(self, kept: _Kept) -> None:
+        snapshot = kept.snapshot
         try:
             moved = snapshot.to_client()
         except Exception as error:
@@ -174,5 +192,6 @@ class Recorder:
                 first_line(error),
             )
             return
+        # Whichever of its copies on slices were let go meanwhile, this one is whole.
         with self._lock:
-            self._whole = tuple(moved if old is snapshot else old for old in self._whole)
+            kept.snapshot = moved
