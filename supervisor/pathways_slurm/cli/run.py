@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -119,8 +120,10 @@ def command(
 
     With --restarts, COMMAND is started again after an exit code other than 0, 126 and 127, and
     after a signal that ended it; not after SIGTERM, SIGINT, SIGHUP or SIGQUIT to this command,
-    whatever COMMAND makes of it. PATHWAYS_RESTART_COUNT tells COMMAND how often it was; it is not
-    set in the first run.
+    whatever COMMAND makes of it. N counts failures: not an exit code of 75, by which COMMAND asks
+    for another run, unless it does so within 10 s. After a run of 2 hours it counts anew.
+    PATHWAYS_RESTART_COUNT tells COMMAND how often it was started again, whatever for; it is not set
+    in the first run.
 
     With --notice-signal, COMMAND gets the signal once for each slice that is about to go while
     COMMAND runs (several at once may be one signal), and once when the service ends; what is going
@@ -138,32 +141,34 @@ def command(
     """
     if not argv:
         raise click.UsageError("no COMMAND. Try: pathways-slurm run -- python train.py")
-    from pathways_slurm.restarts import describe, failures_at_once, pause_s, worth_restarting
+    from pathways_slurm.restarts import Failures, describe, failed, pause_s, worth_restarting
 
     path = (cluster_env or service_paths().cluster_env).absolute()
     came = _warnings() if requeues else set()
-    failures = 0
-    for restart in range(restarts + 1):
+    failures = Failures()
+    for restart in count():
         if (found := _await(path, timeout, came)) is None:
-            ended = _ended_by(came)
+            ended, ran_s = _ended_by(came), 0.0
         else:
             if check_jax:
                 _check_jax(found)
             environ = _environ(path, found.variables(), restart)
             began = time.monotonic()
             ended = _run(argv, environ, path, notice_signal)
+            ran_s = time.monotonic() - began
         # First: the end of a job that is preempted looks like a failure, and is none.
         if requeues and _requeued(ended, came, requeues):
             break
         if came or not restarts or not worth_restarting(ended):
             break
-        if restart == restarts:
+        failures = failures.after(ended, ran_s)
+        if failures.counted > restarts:
             _say(f"{describe(ended)}; it was restarted {restarts} times, which is the limit")
             break
-        failures = failures_at_once(failures, time.monotonic() - began)
-        pause = pause_s(failures)
+        pause = pause_s(failures.at_once)
         soon = f"; it failed at once, so this waits for {pause:g} s" if pause else ""
-        _say(f"restart {restart + 1} of {restarts}: {describe(ended)}{soon}")
+        budget = f"{failures.counted} of {restarts}" if failed(ended, ran_s) else "(not counted)"
+        _say(f"restart {budget}: {describe(ended)}{soon}")
         time.sleep(pause)
     sys.exit(ended.code)
 

@@ -41,6 +41,26 @@ def test_restarts_have_a_limit_and_the_last_exit_code_is_the_commands(case: Case
     ]
 
 
+def test_a_command_that_has_saved_its_state_is_started_again_free_of_that_limit(case: Case) -> None:
+    # 10 s is how long it must run to have got anywhere.
+    script = "echo ${PATHWAYS_RESTART_COUNT-unset}; case ${PATHWAYS_RESTART_COUNT-0} in "
+    script += "0) exit 7 ;; 1) sleep 10; exit 75 ;; esac"
+    code, out, err = case.ended("--restarts", "1", script=script)
+    assert (code, out) == (0, ["unset", "1", "2"])
+    assert err == [
+        "pathways-slurm: restart 1 of 1: command exited with 7; it failed at once, so this waits "
+        "for 1 s",
+        "pathways-slurm: restart (not counted): command exited with 75",
+    ]
+
+
+def test_a_command_that_does_nothing_but_ask_for_another_run_is_stopped(case: Case) -> None:
+    code, out, err = case.ended("--restarts", "2", script="echo run; exit 75")
+    assert (code, out) == (75, ["run"] * 3)
+    assert "restart 1 of 2: command exited with 75; it failed at once" in err[0]
+    assert err[-1].endswith("it was restarted 2 times, which is the limit")
+
+
 @pytest.mark.parametrize("code", [0, 126, 127])
 def test_what_no_restart_mends_is_not_restarted(case: Case, code: int) -> None:
     script = f"echo run; exit {code}"
