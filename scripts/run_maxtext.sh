@@ -14,19 +14,42 @@
 #SBATCH --open-mode=append
 set -euo pipefail
 
+readonly LOOK_TIMES=10
+readonly LOOK_AGAIN_S=10
+
+maxtext::fail() {
+	local -r code="$1"
+	shift
+	printf "error: %s\n" "$*" >&2
+	exit "${code}"
+}
+
+# Prints what Slurm knows of this job. Its slurmctld may be started anew in just this moment.
+maxtext::details() {
+	local attempt
+	for ((attempt = 1; attempt <= LOOK_TIMES; attempt++)); do
+		scontrol show job "${SLURM_JOB_ID}" && return
+		((attempt == LOOK_TIMES)) || sleep "${LOOK_AGAIN_S}"
+	done
+	maxtext::fail 1 "scontrol show job ${SLURM_JOB_ID} failed ${LOOK_TIMES} times; is slurmctld up?"
+}
+
 # Prints the checkout. Slurm runs a copy of this file, so there it is found from the job itself:
 # Command= holds the path that was submitted together with its arguments, so with spaces in either
 # the longest part that is a script is the path.
 maxtext::checkout() {
 	local directory details candidate
+	local -r missing="the checkout of this script was not found; submit the file itself:"
 	directory="$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd -P)"
 	if [[ ! -f ${directory}/scripts/lib/workload.sh ]]; then
-		details="$(scontrol show job "${SLURM_JOB_ID-}")" || return 1
+		[[ -n ${SLURM_JOB_ID-} ]] || maxtext::fail 2 "${missing} sbatch PATH/scripts/run_maxtext.sh"
+		details="$(maxtext::details)" || exit
 		candidate="$(sed -n "s/^ *Command=//p" <<<"${details}")"
 		# Relative to where sbatch was called, also with --chdir.
 		[[ ${candidate} == /* ]] || candidate="${SLURM_SUBMIT_DIR-}/${candidate}"
 		until [[ -f ${candidate} && ${candidate} == *.sh ]]; do
-			[[ ${candidate} == *" "* ]] || return 1
+			[[ ${candidate} == *" "* ]] ||
+				maxtext::fail 2 "${missing} sbatch PATH/scripts/run_maxtext.sh"
 			candidate="${candidate% *}"
 		done
 		directory="$(cd "$(dirname "$(readlink -f "${candidate}")")/.." && pwd -P)"
@@ -34,11 +57,7 @@ maxtext::checkout() {
 	printf "%s\n" "${directory}"
 }
 
-checkout="$(maxtext::checkout)" || {
-	printf "error: the checkout of this script was not found; submit the file itself: %s\n" \
-		"sbatch PATH/scripts/run_maxtext.sh" >&2
-	exit 2
-}
+checkout="$(maxtext::checkout)" || exit
 readonly checkout
 # shellcheck source=lib/common.sh
 source "${checkout}/scripts/lib/common.sh"

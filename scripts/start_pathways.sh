@@ -17,6 +17,8 @@ set -euo pipefail
 readonly SCRIPT_NAME="start_pathways.sh"
 readonly EXIT_FAILED=1
 readonly EXIT_USAGE=2
+readonly LOOK_TIMES=10
+readonly LOOK_AGAIN_S=10
 # What "pathways-slurm supervise" returns when it is done; anything else is a death that a new start
 # may mend.
 readonly FINAL_CODES=" 0 1 2 3 "
@@ -54,12 +56,33 @@ service::fail() {
 	exit "${code}"
 }
 
+# Prints what Slurm knows of this job. Its slurmctld may be started anew in just this moment.
+service::details() {
+	local attempt
+	for ((attempt = 1; attempt <= LOOK_TIMES; attempt++)); do
+		scontrol show job "${SLURM_JOB_ID}" && return
+		((attempt == LOOK_TIMES)) || sleep "${LOOK_AGAIN_S}"
+	done
+	service::fail "${EXIT_FAILED}" "scontrol show job ${SLURM_JOB_ID} failed ${LOOK_TIMES} times;" \
+		"slurmctld does not answer"
+}
+
+# service::number VALUE DEFAULT   A whole number as it is, without what follows a point; else the
+# default, since no other form can be counted with here. The supervisor tells what is wrong.
+service::number() {
+	local -r whole="${1%%.*}"
+	if [[ ${whole} =~ ^[0-9]{1,9}$ && $1 != *[!0-9.]* ]]; then
+		printf '%d\n' "$((10#${whole}))"
+	else
+		printf '%d\n' "$2"
+	fi
+}
+
 # Prints the absolute path of the script that was submitted. Command= holds it together with its
 # arguments, so with spaces in either the longest part that is this script is the path.
 service::submitted_script() {
 	local details command candidate
-	details="$(scontrol show job "${SLURM_JOB_ID}")" ||
-		service::fail "${EXIT_FAILED}" "scontrol show job ${SLURM_JOB_ID} failed; is slurmctld up?"
+	details="$(service::details)" || exit
 	command="$(sed -n 's/^ *Command=//p' <<<"${details}")"
 	if [[ ${command} == "(null)" || -z ${command} ]]; then
 		service::fail "${EXIT_USAGE}" \
@@ -131,8 +154,9 @@ service::supervise() {
 }
 
 service::main() {
-	local root program code deaths=0 window_start=${SECONDS}
-	local -r budget="${PATHWAYS_RESTART_BUDGET:-5}" window="${PATHWAYS_RESTART_WINDOW_S:-600}"
+	local root program code budget window deaths=0 window_start=${SECONDS}
+	budget="$(service::number "${PATHWAYS_RESTART_BUDGET-}" 5)"
+	window="$(service::number "${PATHWAYS_RESTART_WINDOW_S-}" 600)"
 	root="$(service::root)" || exit
 	program="$(service::program "${root}")" || exit
 	export PATHWAYS_SCHEDULER="${PATHWAYS_SCHEDULER:-slurm}"
@@ -148,7 +172,7 @@ service::main() {
 		if [[ -n ${stop_signal} ]]; then
 			break
 		fi
-		((SECONDS - window_start < ${window%.*})) || deaths=0 window_start=${SECONDS}
+		((SECONDS - window_start < window)) || deaths=0 window_start=${SECONDS}
 		if ((deaths >= budget)); then
 			service::log "the supervisor has died (code ${code}) more than ${budget} times within" \
 				"${window} s; cleaning up"
@@ -160,8 +184,8 @@ service::main() {
 			"(${deaths} of ${budget} within ${window} s)"
 	done
 	if ((code != 0 && code != 2 && code != 3)); then
-		# Ends what it could not end any more; does nothing if nothing is left.
-		"${program}" down || true
+		# Ends what it could not end any more, unless another service has begun to do so.
+		"${program}" down --of-job="${SLURM_JOB_ID}" || true
 	fi
 	# What containers have left on this node, if there were any.
 	"${root}/enroot/remove_stale.sh" || true

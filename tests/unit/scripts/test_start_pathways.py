@@ -20,20 +20,20 @@ class Job:
         self.environment = directory / "an environment"
         self.copy = directory / "slurm_script"
         shutil.copy(SCRIPT, self.copy)
-        self._program(self.environment / "bin" / "pathways-slurm", 'echo "${0%/*}" "$@"')
-        self._program(self.environment / "bin" / "python", "exit 1")
+        self.program(self.environment / "bin" / "pathways-slurm", 'echo "${0%/*}" "$@"')
+        self.program(self.environment / "bin" / "python", "exit 1")
         (self.environment / "stamp").write_text("project 1f\n")
         self.submitted(SCRIPT)
 
     def submitted(self, script: Path) -> None:
-        self._program(self.directory / "bin" / "scontrol", f"echo '   Command={script}'")
+        self.program(self.directory / "bin" / "scontrol", f"echo '   Command={script}'")
 
-    def _program(self, path: Path, text: str) -> None:
+    def program(self, path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/sh\n{text}\n")
         path.chmod(0o755)
 
-    def run(self) -> subprocess.CompletedProcess[str]:
+    def run(self, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", self.copy],
             env={
@@ -41,6 +41,7 @@ class Job:
                 "SLURM_JOB_ID": "44",
                 "SLURM_SUBMIT_DIR": "/",
                 "PATHWAYS_ENVIRONMENT": str(self.environment),
+                **variables,
             },
             cwd="/",
             capture_output=True,
@@ -77,3 +78,37 @@ def test_a_copy_of_the_script_outside_a_checkout_is_refused(job: Job) -> None:
     assert done.returncode == 2
     assert "is no part of a checkout" in done.stderr
     assert "submit the checkout's own file" in done.stderr
+
+
+@pytest.mark.parametrize(("failures", "code"), [(2, 0), (10, 1)])
+def test_a_slurmctld_that_is_away_for_a_moment_does_not_end_the_service(
+    job: Job, failures: int, code: int
+) -> None:
+    looks = job.directory / "looks"
+    job.program(
+        job.directory / "bin" / "scontrol",
+        f"echo look >>'{looks}'; [ $(wc -l <'{looks}') -gt {failures} ] || exit 1\n"
+        f"echo '   Command={SCRIPT}'",
+    )
+    job.program(job.directory / "bin" / "sleep", f"echo $1 >>'{job.directory}/waits'")
+    done = job.run()
+    assert done.returncode == code
+    waits = (job.directory / "waits").read_text().split()
+    assert waits == ["10"] * min(failures, 9)
+    assert ("slurmctld does not answer" in done.stderr) is (code == 1)
+
+
+@pytest.mark.parametrize(
+    ("budget", "window", "starts"), [("2", "60", 3), ("1.0", "6e2", 2), ("x", "-1", 6)]
+)
+def test_a_supervisor_that_keeps_dying_is_started_within_its_budget(
+    job: Job, budget: str, window: str, starts: int
+) -> None:
+    job.program(
+        job.environment / "bin" / "pathways-slurm",
+        f"echo \"$@\" >>'{job.directory}/calls'; [ $1 = down ] || exit 70",
+    )
+    done = job.run(PATHWAYS_RESTART_BUDGET=budget, PATHWAYS_RESTART_WINDOW_S=window)
+    assert done.returncode == 1
+    calls = (job.directory / "calls").read_text().splitlines()
+    assert calls == ["supervise"] * starts + ["down --of-job=44"]

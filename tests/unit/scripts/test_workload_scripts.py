@@ -107,3 +107,26 @@ def test_without_an_environment_it_says_what_makes_one(name: str, tmp_path: Path
     assert (code, out) == (2, [])
     more = " --maxtext" if name == "run_maxtext.sh" else ""
     assert f"{ROOT}/scripts/setup_env.sh{more}" in err
+
+
+@pytest.mark.parametrize("name", sorted(BECOMES))
+@pytest.mark.parametrize(("failures", "code"), [(2, 7), (10, 1)])
+def test_a_slurmctld_that_is_away_for_a_moment_is_waited_for(
+    name: str, failures: int, code: int, environment: Path, tmp_path: Path
+) -> None:
+    script, environ = spooled(name, tmp_path, f"Command={SCRIPTS / name}")
+    answering = tmp_path / "bin" / "scontrol"
+    answering.rename(tmp_path / "answer")
+    looks = tmp_path / "looks"
+    for program, text in {
+        "scontrol": f"echo look >>'{looks}'; [ $(wc -l <'{looks}') -gt {failures} ] || exit 1\n"
+        f"exec '{tmp_path}/answer' \"$@\"",
+        "sleep": f"echo $1 >>'{tmp_path}/waits'",
+    }.items():
+        (tmp_path / "bin" / program).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / program).chmod(0o755)
+    found, _, said = call(script, **environ, **{VARIABLES[name]: str(environment)})
+    assert found == code
+    assert (tmp_path / "waits").read_text().split() == ["10"] * min(failures, 9)
+    assert ("is slurmctld up?" in said) is (code == 1)
+    assert "submit the file itself" not in said
