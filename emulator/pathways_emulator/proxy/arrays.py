@@ -175,7 +175,8 @@ class ArrayStore:
     """Arrays by handle. Thread-safe.
 
     The health of the slices changes under the same lock, so that no array of a lost slice slips in
-    between a check and an insertion.
+    between a check and an insertion. A slice whose data is in files is held only as long as one of
+    these arrays has a part there; see :meth:`Health.for_owner_of`.
     """
 
     # Handles below are the client's to choose, those from here on the server's.
@@ -186,14 +187,14 @@ class ArrayStore:
         self._lock = threading.Lock()
         self._arrays: dict[int, Array] = {}
         self._next_handle = self.FIRST_SERVER_HANDLE
-        self._health = health
+        self._see(health)
 
     def __len__(self) -> int:
         return len(self._arrays)
 
     @property
     def health(self) -> Health:
-        """The health that arrays made from now on must be given incarnations of."""
+        """The health that arrays made from now on must be given incarnations of; as seen here."""
         return self._health
 
     def new_handles(self, count: int) -> list[int]:
@@ -246,7 +247,11 @@ class ArrayStore:
     def remove(self, handles: Iterable[int]) -> list[int]:
         """Forgets arrays; returns the handles that were unknown."""
         with self._lock:
-            return [handle for handle in handles if self._arrays.pop(handle, None) is None]
+            removed = [(handle, self._arrays.pop(handle, None)) for handle in handles]
+            if any(array is not None and array.parts is not None for _, array in removed):
+                # It may have been the last one with a part in some file.
+                self._see(self._shared)
+        return [handle for handle, array in removed if array is None]
 
     def on_health(self, *steps: Health) -> None:
         """Turns the arrays of slices that are lost into errors, freeing memory.
@@ -256,9 +261,7 @@ class ArrayStore:
         """
         with self._lock:
             for health in steps:
-                self._health = health
-                for array in self._arrays.values():
-                    array.apply(health, self._is_ready)
+                self._see(health)
 
     def needing(self, index: int) -> list[Array]:
         """The arrays whose data counts and that need a slice."""
@@ -318,9 +321,26 @@ class ArrayStore:
                 else:
                     array.parts, array.value = None, value
             # Last: who sees it takes arrays without the lock.
-            self._health = health
+            self._see(health)
 
     def clear(self) -> None:
         """Forgets everything."""
         with self._lock:
             self._arrays.clear()
+
+    def _see(self, health: Health) -> None:
+        """Goes on with a health, as it is for the owner of these arrays."""
+        self._shared = health
+        self._health = health.for_owner_of(self._saved_on(health))
+        for array in self._arrays.values():
+            array.apply(self._health, self._is_ready)
+
+    def _saved_on(self, health: Health) -> set[int]:
+        """The slices whose files have data that counts here."""
+        return {
+            part.slice_index
+            for array in self._arrays.values()
+            if array.parts is not None and health.loss_of(array.incarnations) is None
+            for part in array.parts
+            if isinstance(part, Away)
+        }

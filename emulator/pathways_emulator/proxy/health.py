@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which slices hold data that counts, which are held, and what became of the others. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from pathways_emulator.proxy.status import Code, NotYet, Status
@@ -17,11 +17,14 @@ class SliceHealth:
         error: What arrays on a dead slice are; None while its data counts.
         held: Its data counts, but nothing may begin to use it: it is on its way to a file, in one,
             or on its way back.
+        absent: What arrays on it are for whoever has no data in its files; None while the slice is
+            the same for all.
     """
 
     incarnation: int
     error: Status | None
     held: bool = False
+    absent: Status | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +72,17 @@ class Health:
                     index, f"its data was lost when it restarted (incarnation {now.incarnation})"
                 )
         return None
+
+    def for_owner_of(self, saved_on: Collection[int]) -> "Health":
+        """The same for whoever has data in the files of these slices only.
+
+        A slice is worth waiting for as long as it has something that counts. To others it is dead.
+        """
+        slices = tuple(
+            now if now.absent is None or index in saved_on else SliceHealth(0, now.absent)
+            for index, now in enumerate(self.slices)
+        )
+        return self if slices == self.slices else Health(slices)
 
     def losing(self, index: int, error: Status) -> "Health":
         """The same with one slice dead."""

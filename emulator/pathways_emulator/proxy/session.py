@@ -153,6 +153,7 @@ class Session:
         for wait in self._waiting():
             for array in wait.arrays:
                 for health in steps:
+                    # As all see it: what is waited for was computed before it was saved.
                     # The client may have forgotten it meanwhile, and the store with it.
                     array.apply(health, self.executor.is_ready)
             error = first_error(wait.arrays)

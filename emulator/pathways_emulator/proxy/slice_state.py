@@ -7,7 +7,8 @@
     Up ──notice──▶ Saving ──saved──▶ Suspended ──a newer run──▶ Restoring ──restored──▶ Up
      │               │                   │  ◀──its end, notice──   │
      └──its end──────┴────its end, or────┴────────abandoned────────┴──▶ Down ──a newer run──▶ Up
-                        can't be saved
+                        can't be saved,
+                        or nothing to save
 """
 
 import dataclasses
@@ -17,6 +18,9 @@ from dataclasses import dataclass
 from pathways_emulator.membership import Membership, SliceMember
 from pathways_emulator.proxy.health import Health, SliceHealth, lost
 from pathways_emulator.proxy.status import Status
+
+# Why a slice that got a notice is let go, if that is so.
+NOTHING_TO_SAVE = "there was nothing on it to be saved"
 
 # Of the time that a notice leaves, what it takes to tell the workers that they may end.
 RELEASE_MARGIN_S = 1.0
@@ -38,11 +42,13 @@ class Down:
         written_off: The newest incarnation whose data was given up while it was alive; only a
             greater one may hold data again. 0 if there is none.
         release_due: ``written_off`` must still be told that nothing keeps it.
+        empty: It had no data, so nothing is lost with it.
     """
 
     error: Status
     written_off: int = 0
     release_due: bool = False
+    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +99,7 @@ type SliceState = Up | Down | Saving | Suspended | Restoring
 
 def first_states(membership: Membership, *, suspends: bool, now_s: float) -> tuple[SliceState, ...]:
     """The states at the first snapshot; see :func:`next_states`."""
-    none = tuple(Down(lost(member.index, "is not up")) for member in membership.slices)
+    none = tuple(Down(lost(member.index, "is not up"), empty=True) for member in membership.slices)
     # There is nothing yet that an unsettled snapshot could be missing.
     return next_states(
         none, dataclasses.replace(membership, settled=True), suspends=suspends, now_s=now_s
@@ -125,7 +131,7 @@ def next_states(
 
 def health_of(states: Iterable[SliceState]) -> Health:
     """What states mean for data."""
-    return Health(tuple(_health(state) for state in states))
+    return Health(tuple(_health(index, state) for index, state in enumerate(states)))
 
 
 def _next(
@@ -161,12 +167,21 @@ def _next(
                 return state
     if member.alive:
         return _alive(member, suspends, now_s)
-    return Down(lost(member.index, _reason(member)))
+    return Down(lost(member.index, _reason(member)), empty=isinstance(state, Down) and state.empty)
 
 
-def saved(state: Saving) -> SliceState:
-    """The state once everything is in the file and no longer in memory."""
-    return Suspended(state.incarnation, state.incarnation, release_due=True)
+def saved(state: Saving, index: int, *, files: int) -> SliceState:
+    """The state once everything is in files and no longer in memory.
+
+    Args:
+        state: Before.
+        index: Of the slice.
+        files: How many there are. Without any, nobody has a reason to wait for the slice.
+    """
+    if files:
+        return Suspended(state.incarnation, state.incarnation, release_due=True)
+    error = lost(index, f"{state.notice}, and {NOTHING_TO_SAVE}")
+    return Down(error, state.incarnation, release_due=True, empty=True)
 
 
 def given_up(state: Saving, index: int, reason: str) -> SliceState:
@@ -208,8 +223,8 @@ def describe(index: int, state: SliceState) -> str:
     match state:
         case Up(incarnation):
             return f"slice {index} is up (incarnation {incarnation})"
-        case Down(error):
-            return f"{error.message} (its data is lost)"
+        case Down(error, empty=empty):
+            return error.message if empty else f"{error.message} (its data is lost)"
         case Saving(incarnation, notice):
             return f"slice {index} is about to go: {notice}; saving incarnation {incarnation}"
         case Suspended(incarnation):
@@ -229,13 +244,22 @@ def why_not_kept(stateful: Collection[str]) -> str | None:
     return f"the session uses {', '.join(sorted(stateful))}, whose state can't be saved"
 
 
+def all_lost(states: Sequence[SliceState]) -> frozenset[int]:
+    """The slices whose data is lost.
+
+    Neither those that wait for their first start, which nobody has missed yet, nor those that are
+    suspended, or would be if there had been anything to save.
+    """
+    return frozenset(
+        index for index, state in enumerate(states) if isinstance(state, Down) and not state.empty
+    )
+
+
 def too_many_lost(lost_before: Collection[int], lost_now: Collection[int], limit: int) -> bool:
     """Whether this change is one loss too many for sessions that are open.
 
-    Both are the slices that were up once since the proxy started, and whose data is lost: neither
-    those that wait for their first start, which nobody has missed yet, nor those that are
-    suspended. A session that opens while many are missing sees them so from its start; only a
-    further loss ends it.
+    Both are the slices of :func:`all_lost`. A session that opens while many are missing sees them
+    so from its start; only a further loss ends it.
 
     Args:
         lost_before: Before the change.
@@ -270,10 +294,15 @@ def _reason(member: SliceMember) -> str:
     return member.reason or "is not up"
 
 
-def _health(state: SliceState) -> SliceHealth:
+def _health(index: int, state: SliceState) -> SliceHealth:
     match state:
         case Down(error):
             return SliceHealth(0, error)
         case Up(incarnation):
             return SliceHealth(incarnation, None)
-    return SliceHealth(state.incarnation, None, held=True)
+        case Saving(incarnation):
+            # Who has data on it is known when computations have ended.
+            return SliceHealth(incarnation, None, held=True)
+        case Suspended(incarnation) | Restoring(incarnation):
+            absent = lost(index, "it is suspended, and nothing of this program is on it")
+            return SliceHealth(incarnation, None, held=True, absent=absent)

@@ -111,8 +111,6 @@ class Slices:
             SliceJobs(index, devices.of_slice(index), executor, scratch)
             for index in range(devices.slice_count)
         )
-        # Slices that were up since the proxy started: only those can be lost.
-        self._seen = {i for i, state in enumerate(self._states) if not isinstance(state, Down)}
         # By slice and session: what is in files.
         self._files: dict[int, dict[int, ShardFile]] = {}
         # By slice: folders with files that nobody needs any more.
@@ -169,14 +167,12 @@ class Slices:
         changed = [i for i, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
         if not changed:
             return
-        lost_before = self._lost()
         self._states = after
-        self._seen.update(i for i, state in enumerate(after) if not isinstance(state, Down))
         for index in changed:
             new = slice_state.describe(index, after[index])
             if new != slice_state.describe(index, before[index]):
                 _log.info("%s", new)
-        self._check_losses(lost_before)
+        self._check_losses(slice_state.all_lost(before))
         health = slice_state.health_of(after)
         if health.slices != self._health.slices:
             # A session that is opened from now on begins with this health.
@@ -193,11 +189,8 @@ class Slices:
     def _enter_one(self, index: int, state: SliceState) -> None:
         self._enter((*self._states[:index], state, *self._states[index + 1 :]))
 
-    def _lost(self) -> frozenset[int]:
-        return frozenset(i for i in self._seen if isinstance(self._states[i], Down))
-
     def _check_losses(self, lost_before: frozenset[int]) -> None:
-        lost_now, limit = self._lost(), self._policy.lost_at_most
+        lost_now, limit = slice_state.all_lost(self._states), self._policy.lost_at_most
         if not slice_state.too_many_lost(lost_before, lost_now, limit):
             return
         names = ", ".join(str(index) for index in sorted(lost_now))
@@ -236,8 +229,9 @@ class Slices:
                     self._restore(index, state)
                 case Suspended(_, going, True):
                     self._tell(index, state, going, "what the slice computes with is saved")
-                case Down(error, written_off, True):
-                    self._tell(index, state, written_off, error.message)
+                case Down(error, written_off, True, empty):
+                    reason = slice_state.NOTHING_TO_SAVE if empty else error.message
+                    self._tell(index, state, written_off, reason)
 
     def _save(self, index: int, state: Saving) -> None:
         jobs = self._jobs[index]
@@ -269,10 +263,9 @@ class Slices:
             for session in open_now:
                 parts = saved[session].outgoing.parts if session in saved else {}
                 session.arrays.suspend(index, parts)
-            self._files[index] = {
-                session.id: of.file for session, of in saved.items() if session in open_now
-            }
-            self._enter_one(index, slice_state.saved(state))
+            files = {session.id: of.file for session, of in saved.items() if session in open_now}
+            self._files[index] = files
+            self._enter_one(index, slice_state.saved(state, index, files=len(files)))
         for name in [of.file.name for session, of in saved.items() if session not in open_now]:
             self._remove(name)
         count = len(saved)
@@ -280,9 +273,9 @@ class Slices:
         saved.clear()
         parts = {}
         release_unused()
-        _log.info(
-            "slice %d: saved for %d sessions in %.1f s", index, count, time.monotonic() - start_s
-        )
+        if count:
+            took_s = time.monotonic() - start_s
+            _log.info("slice %d: saved for %d sessions in %.1f s", index, count, took_s)
 
     def _to_save(self, index: int) -> list[Session]:
         """The sessions that can be restored; what others have on the slice is lost now."""
@@ -293,7 +286,8 @@ class Slices:
                 if reason is None:
                     result.append(session)
                 else:
-                    self._lose(session, index, f"it is about to go, and {reason}")
+                    why = f"it is about to go, and {reason}"
+                    self._lose(session, index, why, self._health)
         return result
 
     def _restore(self, index: int, state: Restoring) -> None:
@@ -320,7 +314,7 @@ class Slices:
             join = partial(suspension.join, self._executor)
             for session in self._sessions():
                 if session.id in damaged:
-                    self._lose(session, index, damaged[session.id])
+                    self._lose(session, index, damaged[session.id], health)
                 session.restore(index, state.target, shards.get(session.id, {}), join, health)
             self._enter_one(index, up)
 
@@ -338,11 +332,11 @@ class Slices:
             if self._is_current(index, state):
                 self._enter_one(index, slice_state.released(state))
 
-    def _lose(self, session: Session, index: int, reason: str) -> None:
+    def _lose(self, session: Session, index: int, reason: str, following: Health) -> None:
         """Turns what one session has on a slice into errors; under the lock."""
         error = lost(index, reason)
         _log.warning("session %d: %s", session.id, error.message)
-        session.on_health(self._health.losing(index, error), self._health)
+        session.on_health(self._health.losing(index, error), following)
 
     def _is_current(self, index: int, state: SliceState) -> bool:
         return self._states[index] is state and not self._ended.is_set()

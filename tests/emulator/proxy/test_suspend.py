@@ -12,6 +12,8 @@ from pathways_emulator.membership import Notice, SliceMember
 
 MEBIBYTE = 1 << 20
 
+LOST_TO_OTHERS = "DATA_LOSS: slice 1: it is suspended, and nothing of this program is on it"
+
 
 def test_arrays_of_every_kind_come_back_bit_by_bit(
     proxy: Proxy, start_client: Callable[..., Client]
@@ -71,17 +73,59 @@ def test_other_slices_work_while_one_is_suspended(
     assert pause.asked("make") == "ok"
     proxy.suspend(1)
     assert pause.asked("use 0") == "ok"
-    # A program that starts now has nothing on the slice, and waits for it all the same.
+    pause.say("use")
+    # A program that starts now has nothing on the slice, and does not wait for it.
     with Client("pause", proxy, tmp_path / "late.log") as late:
         late.expect("ready")
-        late.say("fresh")
-        pause.say("use")
-        assert not late.answers_within(0.5)
+        assert LOST_TO_OTHERS in late.asked("fresh 1")
+        assert late.asked("fresh 0") == "ok"
+        assert LOST_TO_OTHERS in late.asked("make")
         assert not pause.answers_within(0.1)
         proxy.revive(1)
         pause.expect("ok")
-        late.expect("ok")
-    assert proxy.saved_files() == []
+        for words in ("fresh 1", "make", "use"):
+            assert late.asked(words) == "ok", words
+    proxy.wait_until(lambda: not proxy.saved_files())
+
+
+def test_a_program_that_was_there_before_does_not_wait_for_a_slice_it_has_nothing_on(
+    proxy: Proxy, pause: Client, tmp_path: Path
+) -> None:
+    with Client("pause", proxy, tmp_path / "other.log") as other:
+        other.expect("ready")
+        assert other.asked("fresh 0") == "ok"
+        assert pause.asked("make") == "ok"
+        proxy.suspend(1)
+        assert LOST_TO_OTHERS in other.asked("fresh 1")
+        assert other.asked("fresh 0") == "ok"
+        proxy.revive(1)
+        assert other.asked("fresh 1") == "ok"
+        assert pause.asked("use") == "ok"
+
+
+def test_a_slice_without_any_data_is_gone_until_it_is_back(tmp_path: Path) -> None:
+    with (
+        Proxy(free_address(), "tpuv6e:2x2", 2, tmp_path / "proxy.log") as proxy,
+        Client("pause", proxy, tmp_path / "client.log") as client,
+    ):
+        client.expect("ready")
+        assert client.asked("fresh 0") == "ok"
+        for _ in range(2):
+            proxy.notify(1)
+            proxy.expect_release(1, "there was nothing on it to be saved")
+            assert proxy.saved_files() == []
+            lost = "DATA_LOSS: slice 1: SIGTERM, and there was nothing on it to be saved"
+            assert lost in client.asked("fresh 1")
+            proxy.lose(1, "released")
+            assert lost in client.asked("fresh 1")
+            assert client.asked("fresh 0") == "ok"
+            proxy.revive(1)
+        assert client.asked("make") == "ok"
+        proxy.suspend(1)
+        client.say("use")
+        assert not client.answers_within(0.1)
+        proxy.revive(1)
+        client.expect("ok")
 
 
 def test_a_session_that_ends_while_a_slice_is_suspended_leaves_no_file(

@@ -14,6 +14,7 @@ from pathways_emulator.proxy.slice_state import (
     Suspended,
     Up,
 )
+from pathways_emulator.proxy.status import Code
 
 NOW_S = 1000.0
 NOTICE = Notice("host 0 got SIGTERM", 20.0)
@@ -130,13 +131,53 @@ def test_what_was_given_up_alive_holds_no_data_until_a_greater_incarnation() -> 
 
 
 def test_what_is_saved_is_released_and_held() -> None:
-    suspended = slice_state.saved(SAVING)
+    suspended = slice_state.saved(SAVING, 0, files=1)
     assert suspended == Suspended(5, 5, release_due=True)
     assert slice_state.released(suspended) == SUSPENDED
     for state in (SAVING, suspended, RESTORING):
-        health = slice_state.health_of([state])
+        health = slice_state.health_of([state]).for_owner_of([0])
         assert health.held == {0}
         assert health.loss_of([(0, 5)]) is None
+
+
+def test_a_suspended_slice_is_lost_to_whoever_has_nothing_on_it() -> None:
+    # Who has, shows when computations have ended.
+    assert slice_state.health_of([SAVING]).for_owner_of([]).held == {0}
+    for state in (SUSPENDED, Suspended(5, 6, release_due=True), RESTORING):
+        health = slice_state.health_of([state]).for_owner_of([])
+        assert not health.held
+        error = health.error_of([0])
+        assert error is not None
+        assert error.code is Code.DATA_LOSS
+        assert error.message == "slice 0: it is suspended, and nothing of this program is on it"
+    back = slice_state.health_of([UP])
+    assert back.for_owner_of([]) is back
+
+
+def test_a_slice_with_nothing_to_save_is_gone_and_its_next_run_is_up() -> None:
+    gone = slice_state.saved(SAVING, 0, files=0)
+    assert isinstance(gone, Down)
+    message = "slice 0: host 0 got SIGTERM, and there was nothing on it to be saved"
+    assert gone.error.message == slice_state.describe(0, gone) == message
+    assert slice_state.kept(gone) is None
+    assert slice_state.asks_for_work(gone)
+    for member in (alive(5, NOTICE), ENDED, UNKNOWN):
+        assert after(gone, member) is gone
+    assert not slice_state.asks_for_work(slice_state.released(gone))
+    assert after(gone, alive(6)) == Up(6)
+    assert isinstance(after(gone, alive(6, NOTICE)), Saving)
+
+
+def test_only_slices_that_had_data_are_lost() -> None:
+    [never_up] = slice_state.first_states(
+        Membership("tpuv6e:2x2", True, (UNKNOWN,)), suspends=True, now_s=NOW_S
+    )
+    empty = slice_state.saved(SAVING, 0, files=0)
+    for state in (never_up, empty, after(empty, STARTING), UP, SAVING, SUSPENDED, RESTORING):
+        assert slice_state.all_lost([state]) == frozenset()
+    killed = after(UP, ENDED)
+    for state in (killed, after(killed, STARTING), slice_state.given_up(SAVING, 0, "no space")):
+        assert slice_state.all_lost([empty, state]) == {1}
 
 
 def test_data_of_the_run_before_is_lost_when_a_newer_one_took_its_place_unsaved() -> None:

@@ -12,6 +12,7 @@ spin SECONDS    a computation on both slices, or those that are named; the answe
 use             what was made, all of it
 use NAME        what was made on slice 0 or 1, or on both
 fresh           new arrays on slice 1
+fresh SLICE     new arrays on that slice
 ==============  ==================================================================================
 """
 
@@ -58,9 +59,10 @@ def do(words: list[str]) -> None:
                     np.testing.assert_array_equal(made[name] * 2, X * 2)
                 else:
                     jax.block_until_ready(made[name] + 1)
-        case ["fresh"]:
-            array = jax.device_put(X, on(mesh_of(1), "chip"))
-            np.testing.assert_array_equal(array + 1, X + 1)
+        case ["fresh", *only]:
+            for index in only or ["1"]:
+                array = jax.device_put(X, on(mesh_of(int(index)), "chip"))
+                np.testing.assert_array_equal(array + 1, X + 1)
 
 
 def answer(words: list[str]) -> None:
