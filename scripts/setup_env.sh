@@ -39,6 +39,7 @@ setup_env::runtime() {
 readonly ENVIRONMENT_MIB=1500
 readonly MAXTEXT_MIB=2500
 readonly EMULATOR_IMAGE_MIB=1000
+readonly IMPORTED_IMAGE_MIB=1000
 
 # Of the run, as its options say.
 jax=""
@@ -222,6 +223,7 @@ setup_env::check() {
 	[[ ${plan} != *"make ${base}/jax-"* ]] || needed+=${ENVIRONMENT_MIB}
 	[[ ${plan} != *"make ${base}/maxtext-jax-"* ]] || needed+=${MAXTEXT_MIB}
 	[[ ${plan} != *"build the image"* ]] || needed+=${EMULATOR_IMAGE_MIB}
+	needed+=$(($(grep -c '^import ' <<<"${plan}" || true) * IMPORTED_IMAGE_MIB))
 	free="$(df --output=avail -B1M -- "${place}" | tail -n 1)"
 	((free >= needed)) ||
 		common::fail "${EXIT_CODE_PLACE}" "No space: ${place} has ${free} MiB free, ${needed} MiB are needed." \

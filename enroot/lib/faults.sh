@@ -35,7 +35,10 @@ faults::of_enroot() {
 # faults::advice CODE   Prints what to do about it, where that does not depend on anything else.
 faults::advice() {
 	case "$1" in
-	"${EXIT_SPACE}") printf 'Free some, or set PATHWAYS_CONTAINER_DIR to a local directory with more.' ;;
+	"${EXIT_SPACE}")
+		printf '%s' "Free some, or name a directory with more: PATHWAYS_CONTAINER_DIR a local one," \
+			" PATHWAYS_IMAGE_DIR one that all nodes see."
+		;;
 	"${EXIT_NAMESPACES}")
 		printf '%s' "An administrator allows them: sysctl user.max_user_namespaces, and where they" \
 			" are there kernel.unprivileged_userns_clone and kernel.apparmor_restrict_unprivileged_userns."

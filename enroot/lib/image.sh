@@ -10,8 +10,9 @@
 # imported once for each reference and stays: name a digest, or remove the file, for another one
 # behind the same tag.
 
-# An image of a gigabyte, as layers, unpacked, and packed again.
+# An image of a gigabyte: as layers and unpacked, on the node; packed again, where all nodes see it.
 readonly IMAGE_IMPORT_BYTES=$((2 << 30))
+readonly IMAGE_FILE_BYTES=$((1 << 30))
 
 # image::ensure BASE REFERENCE   Prints the image's file, which is there afterwards.
 image::ensure() {
@@ -73,6 +74,7 @@ image::_import() {
 	rm -f -- "${new}"
 	(umask 077 && mkdir -p -- "${work}"/{cache,tmp,data,runtime})
 	paths::require_space "${work}" "${IMAGE_IMPORT_BYTES}" "import ${uri}"
+	paths::require_space "${file%/*}" "${IMAGE_FILE_BYTES}" "keep the image of ${uri}"
 	if ! credentials::login "${registry}" >/dev/null; then
 		common::log "No credentials for ${registry} in $(credentials::file): trying without"
 	fi

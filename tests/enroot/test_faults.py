@@ -68,6 +68,20 @@ def test_no_space_to_import(layer: Layer) -> None:
     assert "PATHWAYS_CONTAINER_DIR" in done.stderr
 
 
+def test_no_space_to_keep_what_is_imported(layer: Layer) -> None:
+    layer.put(
+        "df",
+        "case $* in */imports/*) free=9999999999 ;; *) free=1048576 ;; esac; "
+        "printf 'Avail\\n%s\\n' $free",
+    )
+    done = layer.run("host.example/a/b:1", "/bin/true")
+    assert done.returncode == 67
+    assert "No space to keep the image of docker://host.example#a/b:1" in done.stderr
+    assert "has 1 MiB free" in done.stderr
+    assert "and 1024 MiB are needed" in done.stderr
+    assert "PATHWAYS_IMAGE_DIR" in done.stderr
+
+
 def test_no_space_while_unpacking(layer: Layer, image: Path) -> None:
     layer.put("enroot", "echo 'write failed: No space left on device' >&2; exit 1")
     done = layer.run(image, "/bin/true")
