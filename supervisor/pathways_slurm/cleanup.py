@@ -6,44 +6,60 @@ Where it can't be had, the service runs without it: that is no reason to have no
 """
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from pathways_slurm.config import Settings
 from pathways_slurm.logs import get_logger
 from pathways_slurm.scheduler.base import SchedulerError, SchedulerUnavailable
 from pathways_slurm.schedulers import cleanup_job
-from pathways_slurm.store import RunRecord
 
 _log = get_logger(__name__)
 
 
-def booked(settings: Settings, record: RunRecord) -> RunRecord:
-    """The record of a run that begins, with the job that is to clean up after it, if any."""
-    job = cleanup_job(settings)
-    if job is None:
-        return record
-    record = replace(record, service_job=job.service_job)
-    program = Path(sys.executable).parent / "pathways-slurm"
-    try:
-        booked = job.book(
-            [str(program), "down", f"--of-job={job.service_job}"],
-            {"PATHWAYS_HOME": str(settings.home), "PATHWAYS_NAME": settings.name},
-            settings.paths.component_log("cleanup"),
-        )
-    except (SchedulerError, SchedulerUnavailable) as error:
-        _log.warning("nothing will clean up if all of this job is killed at once", why=str(error))
-        return record
-    _log.info("a job is booked that cleans up should all of this one be killed", job=booked)
-    return replace(record, cleanup_job=booked)
+class Cleanup:
+    """Of one service; does nothing where that is no job of Slurm's."""
 
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._job = cleanup_job(settings)
+        self._booked = False
 
-def withdraw(settings: Settings, record: RunRecord) -> None:
-    """Cancels that job, as the run has ended in order."""
-    job = cleanup_job(settings)
-    if job is None or not record.cleanup_job:
-        return
-    try:
-        job.cancel(record.cleanup_job)
-    except SchedulerUnavailable as error:
-        _log.warning("the job that cleans up is left, and will find nothing", why=str(error))
+    @property
+    def service_job(self) -> str:
+        """The job that the service is, or ""."""
+        return "" if self._job is None else self._job.service_job
+
+    def book(self, *, look: bool = False) -> None:
+        """Submits the job, once. ``look``: an earlier process may have done so."""
+        if self._job is None or self._booked:
+            return
+        program = Path(sys.executable).parent / "pathways-slurm"
+        try:
+            if not (look or self._job.may_be_booked) or not self._job.is_booked():
+                self._job.book(
+                    [
+                        str(program),
+                        "down",
+                        f"--of-job={self.service_job}",
+                        f"--timeout={self._job.patience_s:g}",
+                    ],
+                    {
+                        "PATHWAYS_HOME": str(self._settings.home),
+                        "PATHWAYS_NAME": self._settings.name,
+                    },
+                    self._settings.paths.component_log("cleanup"),
+                )
+            _log.info("a job waits to clean up, should all of this one be killed")
+        except (SchedulerError, SchedulerUnavailable) as error:
+            words = "nothing will clean up, should all of this job be killed"
+            _log.warning(words, why=str(error))
+        self._booked = True
+
+    def withdraw(self) -> None:
+        """Cancels it, as the service has ended in order."""
+        if self._job is None:
+            return
+        try:
+            self._job.cancel()
+        except SchedulerUnavailable as error:
+            _log.warning("the job that cleans up is left, and will find nothing", why=str(error))

@@ -6,7 +6,7 @@ import ipaddress
 import os
 from typing import TYPE_CHECKING
 
-from pathways_slurm.paths import ServicePaths
+from pathways_slurm.paths import DEFAULT_NAME, ServicePaths
 from pathways_slurm.scheduler.base import Scheduler
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def cleanup_job(settings: "Settings") -> "CleanupJob | None":
     job = ServiceJob.of(os.environ)
     if job is None:
         return None
-    return CleanupJob(job.id, SlurmClient(settings.slurm_timeout_s, os.environ), os.environ)
+    name = "" if settings.name == DEFAULT_NAME else settings.name
+    return CleanupJob(job, name, SlurmClient(settings.slurm_timeout_s, os.environ), os.environ)
 
 
 def scheduler_of_record(paths: ServicePaths, record: "RunRecord") -> Scheduler:

@@ -28,7 +28,6 @@ class RunRecord:
         scheduler: Which scheduler holds the run's arrays.
         network: Of the local scheduler, such as ``127.0.0.0/16``; "" for others.
         service_job: The Slurm job that the service is, or "".
-        cleanup_job: The one that ends what that leaves, or "".
     """
 
     memory: Memory
@@ -36,7 +35,6 @@ class RunRecord:
     scheduler: str
     network: str
     service_job: str = ""
-    cleanup_job: str = ""
 
 
 _RECORD = TypeAdapter(RunRecord)

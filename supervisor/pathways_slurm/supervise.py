@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 
-from pathways_slurm import cleanup, cluster_env, launch, notices
+from pathways_slurm import cluster_env, launch, notices
+from pathways_slurm.cleanup import Cleanup
 from pathways_slurm.component import ComponentProcess
 from pathways_slurm.config import Settings
 from pathways_slurm.decide_stop import EXIT_STOPPED, begin_stop
@@ -76,16 +77,26 @@ def supervise(settings: Settings, root: ProcessIdentity) -> int:
         node = _service_node(scheduler, wakeup)
         if node is None:
             return EXIT_STOPPED
+        cleanup = Cleanup(settings)
         if record is not None and record.memory.phase not in _OVER:
-            words = f"a new supervisor goes on with run {record.memory.run_id}"
-            EventLog(paths.events).append(Note(Reason.SupervisorAdopted, words))
+            _adopt(paths, record)
+            cleanup.book(look=True)
         else:
-            record = cleanup.booked(settings, _begin(settings, root, node))
-        code = _start(settings, record, scheduler, node).run(wakeup)
+            record = _begin(settings, root, node, cleanup.service_job)
+        code = _start(settings, record, scheduler, node, cleanup).run(wakeup)
         last = load_record(paths.record)
-        if last is not None and last.memory.phase in _OVER:
-            cleanup.withdraw(settings, record)
+        # A job that Slurm has started again elsewhere has one that waits for its end.
+        if last is not None and last.memory.phase in _OVER and not scheduler.eviction():
+            cleanup.withdraw()
         return code
+
+
+def _adopt(paths: ServicePaths, record: RunRecord) -> None:
+    words = f"a new supervisor goes on with run {record.memory.run_id}"
+    _log.info(words)
+    # A full disk must not end a service that can do without one.
+    with suppress(OSError):
+        EventLog(paths.events).append(Note(Reason.SupervisorAdopted, words))
 
 
 @contextmanager
@@ -124,7 +135,7 @@ def _service_node(scheduler: Scheduler, wakeup: Wakeup) -> Node | None:
     return None
 
 
-def _begin(settings: Settings, root: ProcessIdentity, node: Node) -> RunRecord:
+def _begin(settings: Settings, root: ProcessIdentity, node: Node, service_job: str) -> RunRecord:
     # Only now that no earlier run is left: it held the ports that this one needs.
     if faults := preflight(settings, service_address=node.address):
         raise SettingsError(faults)
@@ -137,7 +148,8 @@ def _begin(settings: Settings, root: ProcessIdentity, node: Node) -> RunRecord:
     words = f"run {memory.run_id} starts: {settings.max_slices} slices of "
     words += f"{settings.tpu_type} {settings.slice_shape}, at least {settings.min_slices}"
     EventLog(paths.events).append(Note(Reason.ServiceStarting, words))
-    return RunRecord(memory, root, settings.scheduler, str(settings.local_network))
+    network = str(settings.local_network)
+    return RunRecord(memory, root, settings.scheduler, network, service_job)
 
 
 def end_leftovers(paths: ServicePaths, reason: str, service_job: str = "") -> int:
@@ -178,7 +190,9 @@ def _end(paths: ServicePaths, record: RunRecord, wakeup: Wakeup, reason: str) ->
     return parts.run(wakeup, stop_reason=reason)
 
 
-def _start(settings: Settings, record: RunRecord, scheduler: Scheduler, node: Node) -> "_Parts":
+def _start(
+    settings: Settings, record: RunRecord, scheduler: Scheduler, node: Node, cleanup: Cleanup
+) -> "_Parts":
     rules = Rules(
         min_slices=settings.min_slices,
         max_slices=settings.max_slices,
@@ -212,6 +226,7 @@ def _start(settings: Settings, record: RunRecord, scheduler: Scheduler, node: No
         cluster_env=lambda: cluster_env.write(
             paths.cluster_env, cluster_env.ClusterEnv.of(settings, run_id, host)
         ),
+        submitted=cleanup.book,
     )
     # What Pathways' own workers say to a stranger is not known.
     proof = Proof.SPEAKS if settings.runtime == "emulator" else Proof.CONNECTS

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 # For one command of Slurm's.
 _SLURM_S = 30.0
 
+# Between two tries to end what is left where Slurm does not answer.
+_TRY_AGAIN_S = 5.0
+
 
 @click.command(name="down")
 @click.option(
@@ -46,12 +49,16 @@ def command(timeout: float, of_job: str) -> None:
     paths = service_paths()
     timeline = Timeline(paths.events)
     try:
+        deadline = time.monotonic() + timeout
         if not of_job:
-            deadline = time.monotonic() + timeout
             # The root first: it would start a supervisor that has ended again, or is about to.
             for lock in (paths.root_lock, paths.lock):
                 _end_holder(lock, paths, timeline, deadline)
         code = _end_leftovers(paths, of_job)
+        while of_job and code != EXIT_OK and time.monotonic() < deadline:
+            # Nobody else will try again.
+            time.sleep(_TRY_AGAIN_S)
+            code = _end_leftovers(paths, of_job)
     except RecordError as error:
         fail(str(error))
     timeline.show_new()

@@ -7,6 +7,8 @@ job which has not ended KillWait seconds after scancel, or that needs too much m
 in the queue then, or of workers that have no lease, nobody else would take care.
 """
 
+import os
+import pwd
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,6 +22,7 @@ from pathways_slurm.scheduler.slurm_command import (
 )
 from pathways_slurm.scheduler.slurm_intents import array_id_in
 from pathways_slurm.scheduler.slurm_options import JOB_NAME_PREFIX
+from pathways_slurm.scheduler.slurm_service_job import ServiceJob
 
 # Far more than it needs, where Slurm answers.
 _MINUTES = 10
@@ -34,20 +37,51 @@ _LIKE_THE_SERVICE = {
 
 
 class CleanupJob:
-    """Of the service that is the Slurm job ``service_job``."""
+    """Of a service that is, or is in, a job of Slurm's.
+
+    Attributes:
+        patience_s: For how long its command may try.
+        name: As squeue shows it.
+    """
+
+    patience_s = 60.0 * (_MINUTES - 2)
 
     def __init__(
-        self, service_job: str, client: SlurmClient, environment: Mapping[str, str]
+        self,
+        job: ServiceJob,
+        service: str,
+        client: SlurmClient,
+        environment: Mapping[str, str],
     ) -> None:
-        """``environment``: of a process of the service's job."""
-        self.service_job = service_job
+        """Asks nothing of Slurm.
+
+        Args:
+            job: Whose end it waits for.
+            service: Name of the service, of which a job may have several; "" for the only one.
+            client: To ask Slurm.
+            environment: Of a process of that job.
+        """
+        self._job = job
         self._client = client
         self._environment = environment
+        self.name = "-".join([f"{JOB_NAME_PREFIX}cleanup", job.id, *filter(None, [service])])
 
     @property
-    def name(self) -> str:
-        """As squeue shows it."""
-        return f"{JOB_NAME_PREFIX}cleanup-{self.service_job}"
+    def service_job(self) -> str:
+        """As in SLURM_JOB_ID."""
+        return self._job.id
+
+    @property
+    def may_be_booked(self) -> bool:
+        """Whether an earlier run of the job may have done so."""
+        return self._job.restarts > 0
+
+    def is_booked(self) -> bool:
+        """Whether it waits or runs. Raises SchedulerUnavailable."""
+        listed = self._client.look(
+            "squeue", "--noheader", f"--user={_user()}", f"--name={self.name}", "--format=%i"
+        )
+        return bool(listed.split())
 
     def book(self, command: Sequence[str], variables: Mapping[str, str], log: Path) -> str:
         """Submits it, to run ``command`` on one CPU; returns its id.
@@ -72,7 +106,7 @@ class CleanupJob:
             "--parsable",
             f"--job-name={self.name}",
             # Also if the service's job fails. While that is started again, it has not ended.
-            f"--dependency=afterany:{self.service_job}",
+            f"--dependency=afterany:{self._job.id}",
             "--nodes=1",
             "--ntasks=1",
             f"--time={_MINUTES}",
@@ -92,11 +126,15 @@ class CleanupJob:
             raise refusal(done, f"job {self.name} was not taken")
         return job
 
-    def cancel(self, job: str) -> None:
-        """Cancels one that was submitted; it may be over already.
+    def cancel(self) -> None:
+        """Cancels it, and any other one that was submitted meanwhile; they may be over already.
 
         Raises:
             SchedulerUnavailable: Slurm gave no answer.
         """
-        # By name, too: a slurmctld that was killed can give an id a second time.
-        self._client.order("scancel", f"--name={self.name}", job)
+        self._client.order("scancel", f"--user={_user()}", f"--name={self.name}")
+
+
+def _user() -> str:
+    # For root, Slurm would take other users' jobs of that name for meant as well.
+    return pwd.getpwuid(os.getuid()).pw_name

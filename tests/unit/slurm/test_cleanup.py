@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """slurm_cleanup.py: how the job is asked for that ends what a service has left."""
 
+import os
+import pwd
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -12,6 +14,7 @@ from tests.unit.slurm.support import SILENCE, programs
 from pathways_slurm.scheduler.base import SchedulerError, SchedulerUnavailable
 from pathways_slurm.scheduler.slurm_cleanup import CleanupJob
 from pathways_slurm.scheduler.slurm_command import Completed, SlurmClient
+from pathways_slurm.scheduler.slurm_service_job import ServiceJob
 
 COMMAND = ("/a place/pathways-slurm", "down", "--of-job=40")
 
@@ -39,9 +42,10 @@ class Runner:
         return Completed(tuple(argv), *self.answer)
 
 
-def job(directory: Path, runner: Runner, **variables: str) -> CleanupJob:
+def job(directory: Path, runner: Runner, service: str = "", **variables: str) -> CleanupJob:
     environment = {"PATH": programs(directory / "bin"), **variables}
-    return CleanupJob("40", SlurmClient(5.0, environment, runner), environment)
+    client = SlurmClient(5.0, environment, runner)
+    return CleanupJob(ServiceJob("40", 0), service, client, environment)
 
 
 def test_it_runs_where_the_service_does_once_that_has_ended_however_it_ends(
@@ -83,10 +87,17 @@ def test_what_slurm_does_not_take_is_told_from_what_it_does_not_answer(tmp_path:
     with pytest.raises(SchedulerUnavailable, match="no answer"):
         job(tmp_path / "b", Runner(None)).book(COMMAND, {}, tmp_path / "log")
     with pytest.raises(SchedulerUnavailable, match="scancel"):
-        job(tmp_path / "c", Runner(1, "", SILENCE)).cancel("41")
+        job(tmp_path / "c", Runner(1, "", SILENCE)).cancel()
 
 
-def test_only_a_job_of_that_name_is_cancelled(tmp_path: Path) -> None:
+def test_only_jobs_of_that_name_and_user_are_looked_for_and_cancelled(tmp_path: Path) -> None:
+    user = pwd.getpwuid(os.getuid()).pw_name
     runner = Runner(out="")
-    job(tmp_path, runner).cancel("41")
-    assert runner.argv == ("scancel", "--name=pathways-cleanup-40", "41")
+    one = job(tmp_path, runner, "blue")
+    assert not one.is_booked()
+    named = [f"--user={user}", "--name=pathways-cleanup-40-blue"]
+    assert runner.argv == ("squeue", "--noheader", *named, "--format=%i")
+    runner.answer = (0, "41\n", "")
+    assert one.is_booked()
+    one.cancel()
+    assert runner.argv == ("scancel", *named)
