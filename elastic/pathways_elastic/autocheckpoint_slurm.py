@@ -12,42 +12,68 @@ _KILL_WAIT = re.compile(r"^KillWait\s*=\s*(\d+)\s*sec", re.MULTILINE)
 _GRACE_TIME = re.compile(r"\bGraceTime=(\d+)\b")
 
 
-def shortfall(timeout_s: float, config: str, partition: str, name: str) -> str | None:
+def shortfall(
+    timeout_s: float, config: str, partition: str, name: str, *, in_step: bool
+) -> str | None:
     """What is wrong with Slurm's times, and what to do; None if nothing, or if it is not known.
 
-    From the signal to the kill a preempted job has GraceTime and KillWait, one that is cancelled or
-    out of time KillWait.
+    A job that is preempted has GraceTime, and then KillWait until it is killed. Its steps get
+    SIGTERM at the beginning of that, its batch script when GraceTime is over. A job that is
+    cancelled or out of time has KillWait.
 
     Args:
         timeout_s: What an autocheckpoint may take.
         config: What ``scontrol show config`` prints.
         partition: What ``scontrol show partition`` prints of the job's partition.
         name: Of the partition.
+        in_step: The program was started by srun, and is not the batch script or a child of it.
     """
     kill, grace = _KILL_WAIT.search(config), _GRACE_TIME.search(partition)
     if kill is None or grace is None:
         return None
-    kill_wait_s, grace_time_s = int(kill[1]), int(grace[1])
-    if max(kill_wait_s, grace_time_s) >= timeout_s:
+    kill_wait_s = int(kill[1])
+    step_s = int(grace[1]) + kill_wait_s
+    if (step_s if in_step else kill_wait_s) >= timeout_s:
         return None
+    wanted = f"{timeout_s:.0f}"
+    if in_step:
+        left = (
+            f"{kill_wait_s} s after the signal when it is cancelled (KillWait), {step_s} s when it "
+            f"is preempted (with GraceTime of partition {name}). Have an administrator set "
+            f"GraceTime={wanted} on the partition or KillWait={wanted}"
+        )
+    else:
+        more = "" if step_s >= timeout_s else f" and with GraceTime={wanted} on the partition"
+        left = (
+            f"{kill_wait_s} s after the signal (KillWait), also when it is preempted, as it is in "
+            "no step: those get the signal when the grace time begins, and have "
+            f"{step_s} s (with GraceTime of partition {name}). Start it with srun in the batch "
+            f"script{more}, have an administrator set KillWait={wanted}"
+        )
+    to = "" if in_step else "B:"
     return (
-        f"it may take {timeout_s:g} s, and Slurm kills this job sooner: {kill_wait_s} s after the "
-        f"signal when it is cancelled (KillWait), {grace_time_s + kill_wait_s} s when it is "
-        f"preempted (with GraceTime of partition {name}). Have an administrator set "
-        f"GraceTime={timeout_s:.0f} on the partition or KillWait={timeout_s:.0f}, have the signal "
-        "come earlier than the time limit (sbatch --signal=TERM@300), or give a smaller "
+        f"it may take {timeout_s:g} s, and Slurm kills this job sooner: {left}, have the signal "
+        f"come earlier than the time limit (sbatch --signal={to}TERM@{wanted}), or give a smaller "
         "autocheckpoint_timeout_s"
     )
 
 
 def shortfall_here(timeout_s: float, environ: Mapping[str, str]) -> str | None:
     """:func:`shortfall` of the job that this process is in; None outside of Slurm's jobs."""
-    name = environ.get("SLURM_JOB_PARTITION")
-    if not environ.get("SLURM_JOB_ID") or not name:
+    job, name = environ.get("SLURM_JOB_ID"), environ.get("SLURM_JOB_PARTITION")
+    if not job or not name:
         return None
     config = _shown("config")
     partition = _shown("partition", name)
-    return shortfall(timeout_s, config, partition, name)
+    return shortfall(timeout_s, config, partition, name, in_step=_in_step(job, environ))
+
+
+def _in_step(job: str, environ: Mapping[str, str]) -> bool:
+    """Whether srun has started this program, or a parent of it, in this job."""
+    # A batch script has no step's number of its own, but sbatch passes on what it has in its
+    # environment: in a script that was submitted from within a step, the number is that step's.
+    step = environ.get("SLURM_STEP_ID")
+    return bool(step) and "StepId=" in _shown("step", f"{job}.{step}")
 
 
 def _shown(*what: str) -> str:

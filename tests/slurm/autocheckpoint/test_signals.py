@@ -143,9 +143,14 @@ def test_programs_are_saved_at_scancel_preemption_and_maintenance(service: Slurm
     run = local.start(COMMAND, "run", "--", sys.executable, *local.training)
     for workload in (preempted, cancelled, stepped, local):
         workload.wait_to_say("step 3\n")
-    # In a job, it is said that five minutes are more than this Slurm leaves.
-    assert f"{GRACE_S + KILL_WAIT_S} s when it is preempted" in preempted.said
-    assert "GraceTime" not in local.said
+    # In a job, it is said that five minutes are more than this Slurm leaves: to a batch script, as
+    # the two become programs, and to a step.
+    for workload in (preempted, cancelled):
+        assert f"{KILL_WAIT_S} s after the signal (KillWait), also when it is" in workload.said
+    assert f"and have {GRACE_S + KILL_WAIT_S} s (with GraceTime of partition" in preempted.said
+    assert f"{KILL_WAIT_S} s when it is preempted" in stepped.said
+    assert "in no step" not in stepped.said
+    assert "KillWait" not in local.said
 
     # A job with a better right to the node.
     better = cluster.run(

@@ -134,25 +134,47 @@ PARTITION = "PartitionName=low\n   DisableRootJobs=NO GraceTime={} Hidden=NO\n"
 
 @pytest.mark.parametrize(
     ("timeout_s", "grace_s", "enough"),
-    [(300, 0, False), (300, 299, False), (300, 300, True), (20, 0, True), (31, 10, False)],
+    [(300, 0, False), (300, 269, False), (300, 270, True), (30, 0, True), (31, 0, False)],
 )
-def test_it_is_said_when_neither_grace_time_nor_kill_wait_is_long_enough(
+def test_a_step_has_the_grace_time_and_kill_wait_or_is_told_how_to_get_more(
     timeout_s: float, grace_s: int, enough: bool
 ) -> None:
-    said = shortfall(timeout_s, CONFIG, PARTITION.format(grace_s), "low")
+    said = shortfall(timeout_s, CONFIG, PARTITION.format(grace_s), "low", in_step=True)
     assert (said is None) is enough
     if said is not None:
         assert f"may take {timeout_s} s" in said
         assert f"30 s after the signal when it is cancelled (KillWait), {grace_s + 30} s" in said
-        assert f"GraceTime={timeout_s}" in said
+        assert f"GraceTime={timeout_s} on the partition or KillWait={timeout_s}" in said
         assert "partition low" in said
+        assert f"sbatch --signal=TERM@{timeout_s}" in said
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "grace_s", "enough"),
+    [(300, 0, False), (300, 300, False), (31, 1, False), (30, 0, True), (30, 300, True)],
+)
+def test_a_batch_script_has_kill_wait_only_and_is_told_to_use_srun(
+    timeout_s: float, grace_s: int, enough: bool
+) -> None:
+    said = shortfall(timeout_s, CONFIG, PARTITION.format(grace_s), "low", in_step=False)
+    assert (said is None) is enough
+    if said is not None:
+        assert f"may take {timeout_s} s" in said
+        assert "30 s after the signal (KillWait), also when it is preempted" in said
+        assert f"and have {grace_s + 30} s (with GraceTime of partition low)" in said
+        assert "Start it with srun" in said
+        # Only where srun is not all it takes.
+        assert (f"GraceTime={timeout_s} on the partition" in said) is (grace_s == 0)
+        assert f"KillWait={timeout_s}" in said
+        assert f"sbatch --signal=B:TERM@{timeout_s}" in said
 
 
 @pytest.mark.parametrize(
     ("config", "partition"), [("", PARTITION.format(0)), (CONFIG, ""), ("", "")]
 )
 def test_what_slurm_does_not_say_is_no_finding(config: str, partition: str) -> None:
-    assert shortfall(300, config, partition, "low") is None
+    assert shortfall(300, config, partition, "low", in_step=True) is None
+    assert shortfall(300, config, partition, "low", in_step=False) is None
 
 
 @pytest.fixture
@@ -169,19 +191,30 @@ def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
 
 
 JOB = {"SLURM_JOB_ID": "7", "SLURM_JOB_PARTITION": "low"}
+ANSWERS = (
+    'case "$*" in\n'
+    '"show config") printf "KillWait                = 30 sec\\n" ;;\n'
+    '"show partition low") printf "   GraceTime=60 Hidden=NO\\n" ;;\n'
+    '"show step 7.0") printf "StepId=7.0 UserId=0\\n" ;;\n'
+    '"show step 7.3") printf "Job step 7.3 not found\\n"; exit 1 ;;\n'
+    "*) exit 1 ;;\n"
+    "esac"
+)
 
 
 def test_slurm_is_asked_in_its_jobs_only(scontrol: Callable[[str], None]) -> None:
-    scontrol(
-        'case "$*" in\n'
-        '"show config") printf "KillWait                = 30 sec\\n" ;;\n'
-        '"show partition low") printf "   GraceTime=60 Hidden=NO\\n" ;;\n'
-        "*) exit 1 ;;\n"
-        "esac"
-    )
+    scontrol(ANSWERS)
     assert "GraceTime of partition low" in (shortfall_here(300, JOB) or "")
-    assert shortfall_here(50, JOB) is None
+    assert shortfall_here(20, JOB) is None
     assert shortfall_here(300, {}) is None
+
+
+def test_who_is_in_a_step_has_the_grace_time_too(scontrol: Callable[[str], None]) -> None:
+    scontrol(ANSWERS)
+    assert "Start it with srun" in (shortfall_here(80, JOB) or "")
+    assert shortfall_here(80, {**JOB, "SLURM_STEP_ID": "0"}) is None
+    # As of a batch script that was submitted from within step 3 of another job.
+    assert "Start it with srun" in (shortfall_here(80, {**JOB, "SLURM_STEP_ID": "3"}) or "")
 
 
 def test_a_slurm_that_does_not_answer_is_no_finding(scontrol: Callable[[str], None]) -> None:
