@@ -63,6 +63,33 @@ def test_training_computes_the_same_bits_when_two_slices_are_suspended(
     assert _files_below(Path(unforgiving.settings["GCS_BUCKET"])) == []
 
 
+@pytest.mark.timeout(600)
+def test_a_program_that_starts_while_a_slice_is_suspended_uses_the_others_until_it_is_back(
+    service: ServiceUnderTest,
+) -> None:
+    service.up()
+    for index in range(3):
+        service.wait_for_slice(index, "READY")
+    early = Training(service, *OPTIONS, *PACED, name="early")
+    early.wait_for_step(10)
+    down = service.run("maintenance", "1", "--wait", "60s", timeout_s=120.0)
+    assert down.returncode == 0, down.stdout + down.stderr + service.logs()
+    assert service.status()["slices"][1]["state"] == "MAINTENANCE"
+
+    late = Training(service, *OPTIONS, *PACED, "--steps", "100000", name="late")
+    late.wait_to_have_used([0, 2])
+    assert early.process.poll() is None
+    assert service.run("maintenance", "--done", "1").returncode == 0
+    late.wait_to_have_used([0, 1, 2])
+    early.expect_success()
+    # It waited for the slice, and nothing else: no other mesh, and no step twice.
+    steps = [event for event in early.events if event["event"] == "step"]
+    numbers = [event["step"] for event in steps]
+    assert len(numbers) == STEPS
+    assert numbers == sorted(set(numbers))
+    assert {tuple(event["slices"]) for event in steps} == {(0, 1, 2)}
+
+
 def _is_between_steps(moment: float, training: Training) -> bool:
     times = [e["time"] for e in training.events if e["event"] == "step"]
     return bool(times[0] < moment < times[-1])
