@@ -21,6 +21,7 @@ from pathways_elastic.errors import SliceShortageError
 from pathways_elastic.manager import ElasticUtils, Event, EventKind, Manager
 from pathways_slurm import notices
 from pathways_slurm.notices import Back, Going, Notices, Shutdown
+from pathways_slurm.paths import DEFAULT_NAME
 
 RUN = "run-1"
 
@@ -52,6 +53,8 @@ class Announcer:
 @pytest.fixture
 def announcer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Announcer:
     monkeypatch.setenv("PATHWAYS_HOME", str(tmp_path))
+    # That of the emulator's is another, and its notices would be elsewhere.
+    monkeypatch.setenv("PATHWAYS_NAME", DEFAULT_NAME)
     monkeypatch.setenv("PATHWAYS_RUN_ID", RUN)
     monkeypatch.setenv("PATHWAYS_ON_NOTICE", "forward")
     announced = Announcer(tmp_path)
