@@ -172,6 +172,11 @@ def is_loss(error: BaseException, slices: Slices, witnesses: Witnesses) -> bool:
     return "DATA_LOSS" in str(error) or active(slices, witnesses) < set(slices)
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that devices have no room, which is no loss of what they hold."""
+    return "RESOURCE_EXHAUSTED" in str(error)
+
+
 def jax_error_behind(error: BaseException) -> jax.errors.JaxRuntimeError | None:
     """The error of the runtime that this one is, or was raised from."""
     seen: BaseException | None = error

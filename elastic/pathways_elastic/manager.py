@@ -201,7 +201,8 @@ class Manager:
         Every ``reshard_check_period`` steps a look for missing slices begins, unless there are
         none; the first call after it has found one takes a snapshot, if this step has none, and
         calls the handler. Slices that the service announces as back need not wait for that. If it
-        does not work out on all slices, training goes on as before.
+        does not work out on all slices, or these have no room for a second state, training goes on
+        as before.
 
         If the service forwards notices (``PATHWAYS_ON_NOTICE=forward``), the first call after one
         takes a snapshot in the same way, calls the handler with the slices that stay, and tells the

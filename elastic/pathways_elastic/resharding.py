@@ -128,10 +128,13 @@ class Resharder:
                 return self._call(call, kind, used, handed, attempt)
             except Exception as raised:
                 try:
-                    failure = self._loss_behind(raised)
+                    failure = self._loss_behind(raised, or_shortage=used < active)
                 finally:
                     # The state is still on these slices, unless one of them was lost too.
                     fleet.back_to(before)
+                if detection.is_out_of_memory(failure):
+                    # There would be no more room at the next call.
+                    break
                 tell(EventKind.ATTEMPT_FAILED, first_line(failure), step)
         reason = "no more slices answer" if failure is None else first_line(failure)
         tell(EventKind.RESHARD_UP_GIVEN_UP, reason, step)
@@ -214,10 +217,18 @@ class Resharder:
             left_s = going.deadline - time.time()
             _log.info("slice %d is let go, %.1f s before it must", going.slice, left_s)
 
-    def _loss_behind(self, raised: Exception) -> BaseException:
-        """The loss of a slice that a handler failed of; anything else is raised as it was."""
+    def _loss_behind(self, raised: Exception, *, or_shortage: bool = False) -> BaseException:
+        """The loss of a slice that a handler failed of; anything else is raised as it was.
+
+        Args:
+            raised: What the handler raised.
+            or_shortage: Whether to return a shortage of device memory as well.
+        """
         error = detection.jax_error_behind(raised)
-        if error is not None and self._fleet.is_loss(error):
+        if error is not None and (
+            (or_shortage and detection.is_out_of_memory(error)) or self._fleet.is_loss(error)
+        ):
+            # They hold what was restored so far.
             traceback.clear_frames(raised.__traceback__)
             failure: BaseException = error.with_traceback(None)
             return failure

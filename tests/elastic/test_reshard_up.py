@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import pytest
 from tests.elastic import toy
 from tests.elastic.conftest import wait_for, wait_until
@@ -96,6 +97,47 @@ class TestReshardUp:
             time.sleep(0.01)
         assert manager.good_slice_indices == {0, 2}
         assert toy.count_of(toy.update(state)) == 2
+        assert manager.down_event_count == 1
+
+    def test_without_room_for_a_second_state_training_goes_on_as_before_until_a_later_look(
+        self, service: Service, make_manager: MakeManager, events: list[Event]
+    ) -> None:
+        period = 100
+        manager = make_manager(reshard_check_period=period, snapshot_period=10**6)
+        snapshot_of(manager, 0)
+        state, _ = down(manager, lose(service, manager, 1))
+        state = toy.update(state)
+        service.revive(1)
+        wait_until(lambda: 1 in answering(), "slice 1 answers")
+        calls: list[int] = []
+
+        def handler(utils: ElasticUtils) -> tuple[State, int]:
+            restored = toy.handler(utils)
+            calls.append(utils.attempt)
+            more_than_there_is = jax.jit(lambda: jnp.ones((1 << 40,)))
+            jax.block_until_ready(more_than_there_is())
+            return restored
+
+        for step in range(period, 10_000):
+            assert (
+                manager.maybe_reshard_up(step=step, snapshot=state, elastic_handler=handler) is None
+            )
+            if calls:
+                break
+            time.sleep(0.01)
+        assert calls == [0]
+        assert events[-1].kind is EventKind.RESHARD_UP_GIVEN_UP
+        assert events[-1].reason.startswith("RESOURCE_EXHAUSTED")
+        assert EventKind.ATTEMPT_FAILED not in [event.kind for event in events]
+        assert manager.good_slice_indices == {0, 2}
+        # The next look begins at the end of this.
+        for later in range(step + 1, (step // period + 1) * period + 1):
+            manager.maybe_reshard_up(step=later, snapshot=state, elastic_handler=handler)
+        assert calls == [0]
+        state = toy.update(state)
+        state, _ = self.up(manager, state, later + 1)
+        assert manager.good_slice_indices == {0, 1, 2}
+        assert toy.count_of(state) == 2
         assert manager.down_event_count == 1
 
     def test_a_good_slice_that_goes_meanwhile_is_a_down_event(
