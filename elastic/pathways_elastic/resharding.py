@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Has the program's handler go on with other slices: after a loss, a notice, or a return."""
 
+import contextlib
 import gc
 import logging
 import time
@@ -100,7 +101,10 @@ class Resharder:
         return frozenset()
 
     def _reshard(self, step: int, state: Any, call: Call) -> Any:
-        """Goes on with other slices though none is lost: if it fails, all is as before."""
+        """Goes on with other slices though none is lost: if it does not, all is as before.
+
+        Whatever keeps it from that, and be it Ctrl-C.
+        """
         fleet, recorder, tell = self._fleet, self._recorder, self._journal.tell
         self._journal.begin()
         for going in self._board.going.values():
@@ -111,7 +115,7 @@ class Resharder:
             recorder.record(step, state)
         recorder.wait()
         recorder.raise_failure()
-        before, used, handed = fleet.mark(), fleet.good, list[int]()
+        used, handed = fleet.good, list[int]()
         failure: BaseException | None = None
         for attempt in range(1 + self._options.max_reshard_retry_count):
             if failure is not None and not fleet.intact():
@@ -122,20 +126,22 @@ class Resharder:
                 break
             if new := active - used:
                 tell(EventKind.SLICES_BACK, f"slices {sorted(new)} answer", step)
-            self._use(active)
-            try:
-                kind = EventKind.RESHARDED_DOWN if used - active else EventKind.RESHARDED_UP
-                return self._call(call, kind, used, handed, attempt)
-            except Exception as raised:
+            kind = EventKind.RESHARDED_DOWN if used - active else EventKind.RESHARDED_UP
+            with contextlib.ExitStack() as unless_done:
+                # The state is still on these slices, unless one of them was lost too.
+                unless_done.callback(fleet.back_to, fleet.mark())
+                self._use(active)
                 try:
+                    returned = self._call(call, kind, used, handed, attempt)
+                except Exception as raised:
                     failure = self._loss_behind(raised, or_shortage=used < active)
-                finally:
-                    # The state is still on these slices, unless one of them was lost too.
-                    fleet.back_to(before)
-                if detection.is_out_of_memory(failure):
-                    # There would be no more room at the next call.
-                    break
-                tell(EventKind.ATTEMPT_FAILED, first_line(failure), step)
+                else:
+                    unless_done.pop_all()
+                    return returned
+            if detection.is_out_of_memory(failure):
+                # There would be no more room at the next call.
+                break
+            tell(EventKind.ATTEMPT_FAILED, first_line(failure), step)
         reason = "no more slices answer" if failure is None else first_line(failure)
         tell(EventKind.RESHARD_UP_GIVEN_UP, reason, step)
         return None

@@ -208,19 +208,20 @@ class TestALossThatIsPlanned:
         assert manager.down_event_count == 1
         assert toy.count_of(loop.state) - loop.step == count
 
-    def test_a_handler_with_a_bug_leaves_everything_as_it_was(
-        self, make_manager: MakeManager, announcer: Announcer
+    @pytest.mark.parametrize("end", [KeyError, KeyboardInterrupt, SystemExit])
+    def test_what_ends_the_handler_leaves_everything_as_it_was(
+        self, make_manager: MakeManager, announcer: Announcer, end: type[BaseException]
     ) -> None:
         manager = make_manager()
         loop = Loop(manager)
         loop.take_step()
 
         def handler(_: ElasticUtils) -> None:
-            raise KeyError("mesh")
+            raise end
 
         loop.handler = handler
         announcer.say(going=[0])
-        with pytest.raises(KeyError, match="mesh"):
+        with pytest.raises(end):
             loop.until(lambda: False, "the handler is called")
         assert manager.good_slice_indices == {0, 1, 2}
         assert announcer.answers == set()

@@ -159,8 +159,9 @@ class TestReshardUp:
         assert manager.down_event_count == 2
         assert toy.count_of(state) == 0
 
-    def test_a_bug_in_the_handler_is_raised_and_the_slices_are_those_before(
-        self, service: Service, make_manager: MakeManager
+    @pytest.mark.parametrize("end", [KeyError, KeyboardInterrupt, SystemExit])
+    def test_what_ends_the_handler_is_raised_and_the_slices_are_those_before(
+        self, service: Service, make_manager: MakeManager, end: type[BaseException]
     ) -> None:
         manager = make_manager()
         snapshot_of(manager, 0)
@@ -168,9 +169,10 @@ class TestReshardUp:
         service.revive(1)
 
         def handler(_: ElasticUtils) -> None:
-            raise KeyError("mesh")
+            raise end
 
-        with pytest.raises(KeyError, match="mesh"):
+        with pytest.raises(end):
             self.up(manager, state, step + 1, handler)
         assert manager.good_slice_indices == {0, 2}
         assert os.environ["PATHWAYS_MIN_SLICES"] == "1"
+        assert toy.count_of(toy.update(state)) == 1
