@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pathways_slurm import notices
-from pathways_slurm.notices import Going, Notices
+from pathways_slurm.notices import Back, Going, Notices
 from pathways_slurm.paths import ServicePaths
 
 _log = logging.getLogger("pathways_elastic")
@@ -71,7 +71,7 @@ class NoticeBoard:
         self._closed = threading.Event()
         # Each is replaced in one assignment by the thread.
         self._going: Mapping[int, Going] = {}
-        self._back: Set[int] = frozenset()
+        self._back: Mapping[int, Back] = {}
         self._ends: str | None = None
         self._thread: threading.Thread | None = None
         if source.path is not None:
@@ -87,8 +87,8 @@ class NoticeBoard:
         return self._going
 
     @property
-    def back(self) -> Set[int]:
-        """The slices that had gone and can be used again, as far as the service knows."""
+    def back(self) -> Mapping[int, Back]:
+        """The slices that had gone and can be used again, as far as the service knows; by index."""
         return self._back
 
     @property
@@ -143,6 +143,6 @@ class NoticeBoard:
         if self._source.run_id not in (None, found.run_id):
             found = Notices("")
         self._ends = found.shutdown.reason if found.shutdown else None
-        self._back = frozenset(back.slice for back in found.back)
+        self._back = {back.slice: back for back in found.back}
         if self._source.forwards:
             self._going = {going.slice: going for going in found.going}

@@ -19,6 +19,7 @@ from pathways_elastic.handler import ElasticUtils, Handler, PerMesh
 from pathways_elastic.notice_board import NoticeBoard
 from pathways_elastic.policy import DownEvents, Options
 from pathways_elastic.recorder import Recorder
+from pathways_slurm.notices import Back
 
 _log = logging.getLogger("pathways_elastic")
 
@@ -60,6 +61,8 @@ class Resharder:
         self._board = board
         self._journal = journal
         self._returned = detection.BackgroundProbe(fleet.all, options.probe_timeout_s)
+        # Of each slice, the last announcement of which something was made.
+        self._heard: dict[int, Back] = {}
         self._per_mesh = PerMesh()
         self.down_events = DownEvents(options.max_elastic_down_event_count)
 
@@ -87,18 +90,23 @@ class Resharder:
 
     def _found_returned(self, step: int) -> Set[int]:
         """Of the slices that are missing, those that the last look has found; begins looks."""
-        going = self._board.going.keys()
-        if found := self._returned.take():
-            return found - going
-        awaited = self._fleet.missing - going
-        if self._returned.running or not awaited:
-            return frozenset()
-        if announced := awaited & self._board.back:
-            self._returned.start(announced)
-            return self._returned.take(_ANSWER_S)
-        if step % self._options.reshard_check_period == 0:
-            self._returned.start(awaited)
-        return frozenset()
+        going, back = self._board.going.keys(), self._board.back
+        if not (found := self._returned.take()):
+            awaited = self._fleet.missing - going
+            if self._returned.running or not awaited:
+                return frozenset()
+            if announced := {index for index in awaited if self._is_news(back.get(index))}:
+                self._returned.start(announced)
+                found = self._returned.take(_ANSWER_S)
+            elif step % self._options.reshard_check_period == 0:
+                self._returned.start(awaited)
+        # One attempt is made of it. If that fails, the slice is found again when a look is due.
+        self._heard.update({index: back[index] for index in found & back.keys()})
+        return found - going
+
+    def _is_news(self, back: Back | None) -> bool:
+        """Whether it is announced that a slice is back, and nothing was made of that yet."""
+        return back is not None and back != self._heard.get(back.slice)
 
     def _reshard(self, step: int, state: Any, call: Call) -> Any:
         """Goes on with other slices though none is lost: if it does not, all is as before.

@@ -38,13 +38,17 @@ class Announcer:
         return notices.acknowledged(self.directory / notices.DIRECTORY)
 
     def say(
-        self, going: Sequence[int] = (), back: Sequence[int] = (), ends: str | None = None
+        self,
+        going: Sequence[int] = (),
+        back: Sequence[int] = (),
+        ends: str | None = None,
+        run: int = 2,
     ) -> None:
-        """Announces slices of incarnation 1 that go, and of 2 that are back."""
+        """Announces slices of incarnation 1 that go, and of ``run`` that are back."""
         until = time.time() + 60
         self.now = self.now.changed_to(
             [Going(index, 1, until, "host 0 got SIGTERM") for index in going],
-            [Back(index, 2, time.time()) for index in back],
+            [Back(index, run, time.time()) for index in back],
             None if ends is None else Shutdown(ends, time.time()),
         )
         notices.write(self.directory / notices.FILE, self.now)
@@ -230,6 +234,43 @@ class TestALossThatIsPlanned:
         loop.until(lambda: announcer.answers == {(0, 1)}, "it is let go")
         assert manager.good_slice_indices == {1, 2}
         loop.expect_every_step_once()
+
+
+class TestASliceThatIsAnnouncedAsBack:
+    def test_it_is_tried_once_for_each_announcement_if_it_can_not_be_used(
+        self,
+        service: Service,
+        make_manager: MakeManager,
+        announcer: Announcer,
+        events: list[Event],
+    ) -> None:
+        # No look would be due for a long time.
+        manager = make_manager(snapshot_period=1_000_000, reshard_check_period=1_000_000)
+        loop = Loop(manager)
+        loop.state = snapshot_of(manager, 0, loop.state)
+        loop.state, loop.step = down(manager, lose(service, manager, 1))
+        loop.step += 1
+        service.revive(1)
+        wait_until(lambda: 1 in answering(), "slice 1 answers")
+        calls: list[int] = []
+
+        def handler(utils: ElasticUtils) -> None:
+            calls.append(utils.attempt)
+            raise toy.data_loss()
+
+        loop.handler = handler
+        announcer.say(back=[1])
+        loop.until(lambda: calls, "the handler is called")
+        assert calls == [0, 1, 2, 3]
+        assert events[-1].kind is EventKind.RESHARD_UP_GIVEN_UP
+        for _ in range(20):
+            loop.take_step()
+        assert calls == [0, 1, 2, 3]
+
+        loop.handler = toy.handler
+        announcer.say(back=[1], run=3)
+        loop.until(lambda: not manager.missing_slice_indices, "slice 1 is used")
+        assert manager.down_event_count == 1
 
 
 class TestTheEndOfTheService:

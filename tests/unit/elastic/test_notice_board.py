@@ -18,7 +18,8 @@ from pathways_slurm.notices import Back, Going, Notices, Shutdown
 from pathways_slurm.paths import DEFAULT_NAME, ServicePaths
 
 GOING = Going(1, 4, 1000.0, "host 0 got SIGTERM")
-SAID = Notices("run-1", 3, (GOING,), (Back(2, 5, 900.0),), None)
+BACK = Back(2, 5, 900.0)
+SAID = Notices("run-1", 3, (GOING,), (BACK,), None)
 SERVICE = ClusterEnv(
     run_id="run-1",
     name=DEFAULT_NAME,
@@ -92,7 +93,7 @@ def test_variables_that_name_no_service_are_an_error() -> None:
 
 def test_without_a_service_nothing_is_announced() -> None:
     board = NoticeBoard(Source(None, None, True))
-    assert (dict(board.going), board.back, board.ends) == ({}, set(), None)
+    assert (dict(board.going), board.back, board.ends) == ({}, {}, None)
     assert board.acknowledge({1}) == []
     board.close()
 
@@ -102,10 +103,10 @@ def test_what_is_there_is_known_at_once_and_what_comes_soon(
 ) -> None:
     notices.write(path, SAID)
     board = follow()
-    assert (board.going, board.back, board.ends) == ({1: GOING}, {2}, None)
+    assert (board.going, board.back, board.ends) == ({1: GOING}, {2: BACK}, None)
     notices.write(path, SAID.changed_to((), (), Shutdown("asked to", 950.0)))
     wait_until(lambda: board.ends == "asked to", "the change is seen")
-    assert (board.going, board.back) == ({}, set())
+    assert (board.going, board.back) == ({}, {})
     path.unlink()
     wait_until(lambda: board.ends is None, "the file's end is seen")
 
@@ -115,7 +116,7 @@ def test_what_another_run_has_said_is_of_no_interest(
 ) -> None:
     notices.write(path, SAID)
     board = follow(run_id="run-2")
-    assert (board.going, board.back) == ({}, set())
+    assert (board.going, board.back) == ({}, {})
 
 
 def test_slices_are_not_to_be_left_if_the_service_looks_after_their_data(
@@ -123,7 +124,7 @@ def test_slices_are_not_to_be_left_if_the_service_looks_after_their_data(
 ) -> None:
     notices.write(path, SAID)
     board = follow(forwards=False)
-    assert (board.going, board.back) == ({}, {2})
+    assert (board.going, board.back) == ({}, {2: BACK})
     assert board.acknowledge({1}) == []
 
 
