@@ -111,6 +111,10 @@ class Autocheckpoint:
         """Whether this step is the one to be saved, or was; as Orbax' ``reached_preemption``."""
         return self._now().saves(step)
 
+    def keeps(self, step: int) -> bool:
+        """Whether this step must not be deleted before there is a later one."""
+        return self._now().keeps(step)
+
     def save(self, manager: "CheckpointManager", step: int, save: Callable[..., bool]) -> bool:
         """Saves the step if it is due, waits until it is committed, and ends if that was asked for.
 

@@ -78,6 +78,10 @@ class Latch:
         """Whether this step is the one: any that comes after the request, and then it alone."""
         return self.phase is Phase.ASKED or (self.step is not None and step == self.step)
 
+    def keeps(self, step: int) -> bool:
+        """Whether this step was saved for the last request, or is just being."""
+        return self.step == step
+
     def saving(self, step: int) -> "Latch":
         """The step's save begins. Without a request, it is one of the program's own."""
         if self.phase is not Phase.ASKED:

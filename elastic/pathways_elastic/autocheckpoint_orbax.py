@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: The pathways-slurm authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where Orbax is told of an autocheckpoint: three methods of its CheckpointManager.
+"""Where Orbax is told of an autocheckpoint: four methods of its CheckpointManager.
 
 Orbax asks JAX whether the process is to end, and behind the proxy it does not even ask. So
 ``reached_preemption`` is answered here, ``save`` goes through here to be waited for, and
-``restore`` to say how old a checkpoint is.
+``restore`` to say how old a checkpoint is. What a save deletes by the program's rules is looked
+through: an autocheckpoint that is none of the best would go in the very save that makes it.
 """
 
 import datetime
@@ -28,6 +29,10 @@ class Saver(Protocol):
         """Whether this step is to be saved, whatever the program's own schedule is."""
         ...
 
+    def keeps(self, step: int) -> bool:
+        """Whether this step must not be deleted before there is a later one."""
+        ...
+
     def save(self, manager: CheckpointManager, step: int, save: Callable[..., bool]) -> bool:
         """Calls ``save``, which takes ``force``, and returns what it returned."""
         ...
@@ -35,9 +40,8 @@ class Saver(Protocol):
 
 def hook(saver: Saver) -> Callable[[], None]:
     """Has every CheckpointManager, present and future, ask ``saver``; returns what undoes it."""
-    originals = {
-        name: getattr(CheckpointManager, name) for name in ("save", "reached_preemption", "restore")
-    }
+    names = ("save", "reached_preemption", "restore", "_get_old_steps_to_remove")
+    originals = {name: getattr(CheckpointManager, name) for name in names}
 
     @functools.wraps(originals["save"])
     def save(manager: CheckpointManager, step: int, *args: Any, **kwargs: Any) -> bool:
@@ -58,7 +62,13 @@ def hook(saver: Saver) -> Callable[[], None]:
             _log.info("restoring the checkpoint of step %d, %s", found, age(manager, found))
         return originals["restore"](manager, step, *args, **kwargs)
 
-    for wrapper in (save, reached_preemption, restore):
+    @functools.wraps(originals["_get_old_steps_to_remove"])
+    def steps_to_remove(manager: CheckpointManager) -> list[int]:
+        removed: list[int] = originals["_get_old_steps_to_remove"](manager)
+        newest = max(set(manager.all_steps()) - set(removed), default=-1)
+        return [step for step in removed if step < newest or not saver.keeps(step)]
+
+    for wrapper in (save, reached_preemption, restore, steps_to_remove):
         setattr(CheckpointManager, wrapper.__name__, wrapper)
 
     def unhook() -> None:

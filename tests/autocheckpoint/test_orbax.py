@@ -154,6 +154,29 @@ def test_a_save_that_orbax_calls_done_is_looked_for_in_the_storage(
     assert request.requested
 
 
+def test_a_step_that_the_program_s_rules_would_delete_stays_until_they_keep_a_later_one(
+    enable: Enable, make: Make, tmp_path: Path
+) -> None:
+    request = enable()
+    manager = make(max_to_keep=1, best_fn=lambda metrics: metrics["score"], best_mode="max")
+
+    def save_scored(step: int, score: float, force: bool = False) -> bool:
+        args = ocp.args.StandardSave({"x": np.full(4, step, np.float32)})
+        saved = manager.save(step, args=args, metrics={"score": score}, force=force)
+        manager.wait_until_finished()
+        return bool(saved)
+
+    assert save_scored(1, 10.0)
+    request.request("somebody")
+    assert save_scored(2, 1.0)
+    assert committed(tmp_path / "steps") == [1, 2]
+    assert manager.latest_step() == 2
+    assert save_scored(3, 2.0, force=True)
+    assert committed(tmp_path / "steps") == [1, 2]
+    assert save_scored(4, 20.0, force=True)
+    assert committed(tmp_path / "steps") == [4]
+
+
 def test_training_goes_on_when_a_save_has_had_its_time(
     enable: Enable, make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

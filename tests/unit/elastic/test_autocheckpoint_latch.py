@@ -39,6 +39,19 @@ def test_the_next_step_is_saved_whichever_it_is_and_then_no_other() -> None:
     assert over.phase is Phase.QUIET
 
 
+def test_the_step_is_kept_from_its_save_to_the_next_request() -> None:
+    assert not STAYS.keeps(8)
+    asked = STAYS.asked("SIGTERM", 100.0)
+    assert not asked.keeps(8)
+    saving = asked.saving(8)
+    over = saving.committed(110.0)
+    assert saving.keeps(8)
+    assert over.keeps(8)
+    assert not over.keeps(9)
+    assert not over.asked("SIGTERM", 200.0).keeps(8)
+    assert not saving.failed().keeps(8)
+
+
 def test_who_asks_again_neither_hurries_nor_delays_it() -> None:
     asked = STAYS.asked("SIGTERM", 100.0).asked("SIGTERM", 150.0)
     assert (asked.deadline, asked.reasons) == (400.0, ("SIGTERM", "SIGTERM"))
