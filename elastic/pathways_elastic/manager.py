@@ -30,7 +30,7 @@ class Manager:
     One to a process, until it is closed; a context manager. To be used from one thread.
 
     What the service announces of its slices is read from notices.json beside cluster.env, whose
-    variables must be set: ``PATHWAYS_CLUSTER_ENV`` or ``PATHWAYS_HOME`` say where that is.
+    variables must be set: ``PATHWAYS_CLUSTER_ENV``, or ``PATHWAYS_HOME`` and ``PATHWAYS_NAME``.
 
     Args:
         devices: All devices of the service, such as ``jax.devices()``.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pathways_slurm import files, launch
+from pathways_slurm.jax_version import release
 
 if TYPE_CHECKING:
     from pathways_slurm.config import Settings
@@ -88,7 +89,7 @@ class ClusterEnv:
         The first three numbers count: a fourth is a new build of the same release. If the service's
         version is not known, nothing speaks against it.
         """
-        return self.jax_version is None or _release(self.jax_version) == _release(client)
+        return self.jax_version is None or release(self.jax_version) == release(client)
 
     def variables(self) -> dict[str, str]:
         """The environment variables that a program is given."""
@@ -119,10 +120,6 @@ class ClusterEnv:
         """
         lines = [f"export {name}={quote(value)}\n" for name, value in self.variables().items()]
         return _HEADER + "".join(lines)
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
 def quote(value: str) -> str:

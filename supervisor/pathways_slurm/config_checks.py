@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pathways_slurm import containers
 from pathways_slurm.images import PROXY_VARIABLE, SERVER_VARIABLE, ImageError
+from pathways_slurm.jax_version import release
 from pathways_slurm.topology import (
     TopologyError,
     describe_valid_shapes,
@@ -168,7 +169,7 @@ def _images(settings: "Settings") -> Iterator[Finding]:
         (PROXY_VARIABLE, settings.proxy_image),
     ):
         stated = containers.stated_jax(image)
-        if stated is not None and stated != installed:
+        if stated is not None and release(stated) != release(installed or ""):
             yield (
                 variable,
                 f"is for JAX {stated}, and the environment has JAX {installed}",

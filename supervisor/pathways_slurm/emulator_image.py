@@ -8,10 +8,11 @@ part of it, since an image brings its own.
 """
 
 import hashlib
-import re
 import shlex
 import sys
 from pathlib import Path
+
+from pathways_slurm.jax_version import release
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,7 +42,7 @@ def image_file(directory: Path, jax_version: str) -> Path:
 
 def runs_on(jax_version: str) -> bool:
     """Whether the emulator runs on this JAX; its programs may have an older one."""
-    return _release(jax_version) >= _release(OLDEST_JAX)
+    return release(jax_version) >= release(OLDEST_JAX)
 
 
 def is_own(image: Path) -> bool:
@@ -52,10 +53,6 @@ def is_own(image: Path) -> bool:
 def making_command(directory: Path) -> str:
     """The shell command that makes the image, of the JAX that this Python has."""
     return shlex.join([sys.executable, str(MAKER), str(directory)])
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)[:3]))
 
 
 def _fingerprint(jax_version: str) -> str:

@@ -25,6 +25,7 @@ PARTS = (
     *("scripts/setup_env.sh", "scripts/lib", "enroot", "requirements.lock"),
     *("supervisor/pathways_slurm/__init__.py", "supervisor/pathways_slurm/images.py"),
     "supervisor/pathways_slurm/emulator_image.py",
+    "supervisor/pathways_slurm/jax_version.py",
 )
 
 

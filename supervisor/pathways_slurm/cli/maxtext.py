@@ -30,7 +30,7 @@ REQUEUES = 100
     type=click.IntRange(min=0),
     default=RESTARTS,
     show_default=True,
-    help="Start MaxText again when it fails, at most N times.",
+    help="Start MaxText again when it fails, at most N times without a run of 2 hours in between.",
     metavar="N",
 )
 @click.option(
