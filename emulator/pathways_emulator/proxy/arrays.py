@@ -52,7 +52,8 @@ class Array:
 
     Attributes:
         spec: None if even that is unknown: the request that should have made the array failed.
-        value: The data; None once ``error`` is set, and while ``parts`` is.
+        value: The data; None once ``error`` is set, and while ``parts`` is. A loss comes from
+            another thread at any time: whoever needs the data takes it once, and looks.
         parts: The shards of an array that lies on a suspended slice; None for every other array.
         error: What whoever needs the data gets instead.
         incarnations: (slice, incarnation) of every slice the array lies on.
@@ -113,9 +114,9 @@ class Array:
             self.fail(loss)
 
     def _is_computed(self, is_ready: IsReady) -> bool:
-        if self.parts is None:
-            return is_ready(self.value)
-        return all(is_ready(part) for part in self.parts if not isinstance(part, Away))
+        parts = self.parts
+        there = (self.value,) if parts is None else parts
+        return all(is_ready(part) for part in there if not isinstance(part, Away | None))
 
 
 def _moved(incarnations: Incarnations, index: int, incarnation: int) -> Incarnations:
@@ -131,7 +132,8 @@ def origin_of(own: Incarnations, sources: Iterable[Array], is_ready: IsReady) ->
     """Whose work a result on the slices ``own`` needs, if it is made of ``sources``."""
     more: dict[tuple[int, int], None] = {}
     for source in sources:
-        if source.origin != own and not is_ready(source.value):
+        value = source.value
+        if source.origin != own and (value is None or not is_ready(value)):
             more.update(dict.fromkeys(pair for pair in source.origin if pair not in own))
     return (*own, *more) if more else own
 
@@ -340,7 +342,6 @@ class ArrayStore:
         return {
             part.slice_index
             for array in self._arrays.values()
-            if array.parts is not None and health.loss_of(array.incarnations) is None
-            for part in array.parts
-            if isinstance(part, Away)
+            for part in array.parts or ()
+            if isinstance(part, Away) and health.loss_of(array.incarnations) is None
         }

@@ -176,7 +176,8 @@ class Session:
             return False
         try:
             for handle, results in self.executions.items():
-                if all(r.value is None or self.executor.is_ready(r.value) for r in results):
+                values = [result.value for result in results]
+                if all(value is None or self.executor.is_ready(value) for value in values):
                     for result in results:
                         fail_if_failed(result, self.executor)
                     self.executions[handle] = [r for r in results if r.error is not None]

@@ -150,7 +150,8 @@ def _parts_of(array: Array, executor: Executor) -> Parts | None:
         return None
     if array.parts is not None:
         return array.parts
-    return None if executor.is_deleted(array.value) else executor.shards(array.value)
+    value = array.value
+    return None if value is None or executor.is_deleted(value) else executor.shards(value)
 
 
 def _describe(spec: ArraySpec, parts: Parts, index: int) -> dict[str, Any]:

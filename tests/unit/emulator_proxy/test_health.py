@@ -73,6 +73,11 @@ def unready(_value: object) -> bool:
     return False
 
 
+def only_data(value: object) -> bool:
+    assert value == "data"
+    return True
+
+
 LOST = after(START, snapshot(UP, SliceMember(1, 5, False, "gone")))
 ON_FIRST, ON_SECOND = ((0, 1),), ((1, 5),)
 
@@ -94,6 +99,15 @@ def test_a_result_needs_what_its_unfinished_sources_need() -> None:
     assert origin_of(ON_FIRST, [source], unready) == ON_FIRST + ON_SECOND
     assert origin_of(ON_FIRST, [source], ready) == ON_FIRST
     assert origin_of(ON_SECOND, [source, source], unready) is ON_SECOND
+
+
+def test_a_result_of_data_that_is_lost_meanwhile_is_lost_with_it() -> None:
+    source = Array(None, "data", ON_FIRST + ON_SECOND)
+    source.apply(LOST, ready)
+    origin = origin_of(ON_FIRST, [source], only_data)
+    result = Array(None, "data", ON_FIRST, origin)
+    result.apply(LOST, unready)
+    assert result.error is source.error is not None
 
 
 def test_the_store_fails_what_is_lost_before_and_after_it_is_stored() -> None:

@@ -128,8 +128,9 @@ def serve_delete_array(session: Session, request: Proto, reply: Reply) -> None:
     # before the first is freed, as this may be served again.
     arrays = [session.arrays.get(handle) for handle in request.array_handle]
     for array in arrays:
-        if array.value is not None:
-            session.executor.delete(array.value)
+        value = array.value
+        if value is not None:
+            session.executor.delete(value)
     [future] = session.arrays.new_handles(1)
     session.futures[future] = True
     reply.body.deletion_future_handle = future
