@@ -21,6 +21,9 @@ _log = logging.getLogger("pathways_elastic")
 # save(step, items, save_kwargs, metrics, force, …): how many arguments are between the two.
 _BEFORE_FORCE = 3
 
+# Orbax' own, and so not to be relied on: a release without it goes without what is done there.
+_REMOVALS = "_get_old_steps_to_remove"
+
 
 class Saver(Protocol):
     """What decides on steps, and settles those that were decided on."""
@@ -40,8 +43,10 @@ class Saver(Protocol):
 
 def hook(saver: Saver) -> Callable[[], None]:
     """Has every CheckpointManager, present and future, ask ``saver``; returns what undoes it."""
-    names = ("save", "reached_preemption", "restore", "_get_old_steps_to_remove")
-    originals = {name: getattr(CheckpointManager, name) for name in names}
+    names = ("save", "reached_preemption", "restore", _REMOVALS)
+    originals = {
+        name: getattr(CheckpointManager, name) for name in names if hasattr(CheckpointManager, name)
+    }
 
     @functools.wraps(originals["save"])
     def save(manager: CheckpointManager, step: int, *args: Any, **kwargs: Any) -> bool:
@@ -62,14 +67,15 @@ def hook(saver: Saver) -> Callable[[], None]:
             _log.info("restoring the checkpoint of step %d, %s", found, age(manager, found))
         return originals["restore"](manager, step, *args, **kwargs)
 
-    @functools.wraps(originals["_get_old_steps_to_remove"])
     def steps_to_remove(manager: CheckpointManager) -> list[int]:
-        removed: list[int] = originals["_get_old_steps_to_remove"](manager)
+        removed: list[int] = originals[_REMOVALS](manager)
         newest = max(set(manager.all_steps()) - set(removed), default=-1)
         return [step for step in removed if step < newest or not saver.keeps(step)]
 
-    for wrapper in (save, reached_preemption, restore, steps_to_remove):
+    for wrapper in (save, reached_preemption, restore):
         setattr(CheckpointManager, wrapper.__name__, wrapper)
+    if _REMOVALS in originals:
+        setattr(CheckpointManager, _REMOVALS, steps_to_remove)
 
     def unhook() -> None:
         for name, original in originals.items():
