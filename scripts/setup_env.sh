@@ -247,8 +247,16 @@ setup_env::perform() {
 	while read -r kind link <&3; do
 		venv::ensure "${base}/${kind}-${jax}" "${checkout}" setup "${kind}" "${jax}" "${wheels}"
 		[[ ${kind} != jax || -z ${with_images} ]] || setup_env::_ensure_images "$@"
+		setup_env::_say_moved "${link}" "${kind}-${jax}"
 		setup::link "${base}" "${link}" "${kind}-${jax}"
 	done 3< <(setup_env::kinds)
+}
+
+# setup_env::_say_moved LINK TARGET   What services and programs run with is not changed in silence.
+setup_env::_say_moved() {
+	local before
+	before="$(readlink -- "${base}/$1")" || return 0
+	[[ ${before} == "$2" ]] || common::log "$1 is $2 from now on; it was ${before}"
 }
 
 setup_env::_ensure_images() {

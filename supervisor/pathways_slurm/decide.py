@@ -14,7 +14,7 @@ from pathways_slurm.decide_components import decide_component, hangs
 from pathways_slurm.decide_maintenance import requests_in_force
 from pathways_slurm.decide_nodes import SliceEnds, decide_nodes
 from pathways_slurm.decide_notices import inform
-from pathways_slurm.decide_pace import look_again_s
+from pathways_slurm.decide_pace import SHORTEST_S, look_again_s
 from pathways_slurm.decide_slice import decide_slice
 from pathways_slurm.decide_stop import EXIT_FAILED, EXIT_STOPPED, begin_stop, decide_stop
 from pathways_slurm.events import Reason
@@ -90,6 +90,9 @@ class _Draft:
     def plan(self) -> Plan:
         answering = [c for c in Component if self.seen.components[c].answers]
         again_s = look_again_s(self.rules, self.memory, answering, self.now)
+        if any(isinstance(action, Publish) for action in self.actions):
+            # Only once it is seen there is the service called ready.
+            again_s = min(again_s, SHORTEST_S)
         return Plan(tuple(self.actions), tuple(self.notes), self.memory, again_s)
 
     def decide_components(self) -> None:

@@ -14,7 +14,9 @@ from collections.abc import Iterable, Iterator
 from pathways_slurm.model import Component, Memory, Rules
 from pathways_slurm.states import ServicePhase, SliceState
 
-_SHORTEST_S = 0.5
+SHORTEST_S = 0.5
+"""Between two looks."""
+
 _SHARE = 0.2
 
 # The others stay as they are until something happens to them.
@@ -41,7 +43,7 @@ def look_again_s(rules: Rules, memory: Memory, answering: Iterable[Component], n
     changes = [*_of_slices(memory), *_of_components(memory, frozenset(answering))]
     # A change in the future is that of a clock that was set back.
     ages = [max(0.0, now - at) for at in changes]
-    return min([rules.tick_s, *(max(_SHORTEST_S, _SHARE * age) for age in ages)])
+    return min([rules.tick_s, *(max(SHORTEST_S, _SHARE * age) for age in ages)])
 
 
 def _of_slices(memory: Memory) -> Iterator[float]:

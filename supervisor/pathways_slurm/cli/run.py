@@ -211,7 +211,8 @@ def _check_jax(found: "ClusterEnv") -> None:
     has = "no JAX" if here is None else f"JAX {here}"
     fail(
         f"the service speaks JAX {wanted}, and {sys.prefix} has {has}; a client of another version "
-        f"fails in ways that do not say so. Use an environment made with --jax {wanted}",
+        f"fails in ways that do not say so. scripts/setup_env.sh --jax {wanted} makes an "
+        "environment that fits, with --maxtext for MaxText and with --emulator for the emulator",
         EXIT_USAGE,
     )
 

@@ -4,6 +4,7 @@
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +17,9 @@ from pathways_slurm.cli.common import (
     fail_usage,
     settings_to_start_with,
 )
+
+if TYPE_CHECKING:
+    from pathways_slurm.paths import ServicePaths
 
 
 @click.command(name="supervise", epilog=EXIT_CODES_HELP)
@@ -45,6 +49,9 @@ def command() -> None:
         # Here, too, as the process that the run belongs to may have been killed.
         if settings.container == "enroot":
             containers.remove_stale(settings)
+        if code == EXIT_FAILED:
+            # Where whoever submitted the service looks first.
+            fail(f"the service has failed: {_reason(settings.paths)}", EXIT_FAILED)
         sys.exit(code)
     except SettingsError as error:
         fail_usage(map(str, error.faults))
@@ -55,3 +62,12 @@ def command() -> None:
     except Exception:
         get_logger(__name__).exception("the supervisor has failed by an error of its own")
         fail(f"the supervisor has failed by an error of its own; see {log}", EXIT_BUG)
+
+
+def _reason(paths: "ServicePaths") -> str:
+    from pathways_slurm.status import read_status
+
+    try:
+        return str(read_status(paths)["reason"])
+    except (OSError, ValueError):
+        return f"see {paths.component_log('supervisor')}"
