@@ -189,8 +189,9 @@ def _no_way(
         words.append(f"no node has a feature like {options.slice_features!r}")
     elsewhere = "" if options.partition else " PATHWAYS_SLURM_PARTITION names that of the TPUs."
     return (
-        f"{'; '.join(words)}.{elsewhere} Either the administrator gives each slice a switch of its own "
-        "in topology.conf, with no switch above them, or gives the nodes of each slice a feature; "
+        f"{'; '.join(words)}.{elsewhere} Either the administrator gives each slice a switch of its "
+        "own in topology.conf, with no switch above them, or gives the nodes of each slice a "
+        "feature; "
         "then set PATHWAYS_SLURM_SLICE_FEATURES to a pattern of those features, such as 'slice*', "
         "or PATHWAYS_SLURM_CONSTRAINT to the constraint itself, such as '[slice0|slice1]'"
     )
