@@ -12,11 +12,12 @@ import logging
 import os
 import signal
 import socket
+import time
 import uuid
 
 from pathways_emulator import address as addresses
 from pathways_emulator import processes
-from pathways_emulator.address import Address
+from pathways_emulator.address import Address, AddressInUseError
 from pathways_emulator.exit_codes import ExitCode
 from pathways_emulator.flags import WorkerFlags
 from pathways_emulator.join import Ending, Join, LeaseExpired, Stopped
@@ -34,6 +35,9 @@ _FOLLOW_AFTER_S = 0.5
 # A client that connects and then does nothing does not keep its connection for ever.
 _PROBE_TIMEOUT_S = 5.0
 _BACKLOG = 128
+# For the end of an earlier run whose processes nobody has ended: it is told as this one joins.
+_PREDECESSOR_S = 5.0
+_TRY_AGAIN_S = 0.05
 
 
 _EXIT_CODES = {
@@ -57,12 +61,16 @@ async def run(flags: WorkerFlags, settings: Settings, place: Place) -> ExitCode:
     for number in _SIGNALS:
         loop.add_signal_handler(number, signals.put_nowait, number)
     name = f"worker of slice {place.slice_index} host {place.host_index}"
+    bound: socket.socket | None = None
     try:
         # Before joining: a worker that cannot listen must not end a slice.
         bound = addresses.bind(where)
     except OSError as error:
-        _log.error("%s: %s", name, error)
-        return ExitCode.CANNOT_LISTEN
+        if place.incarnation == 1 or not isinstance(error, AddressInUseError):
+            _log.error("%s: %s", name, error)
+            return ExitCode.CANNOT_LISTEN
+        # An earlier run may have been left here, such as by a slurmstepd that was killed.
+        _log.warning("%s: %s; if it is of an earlier run, it ends now", name, error)
     _log.info(
         "%s (incarnation %d, %d hosts) joins %s",
         name,
@@ -84,7 +92,9 @@ async def run(flags: WorkerFlags, settings: Settings, place: Place) -> ExitCode:
     join = Join(flags.resource_manager_address, registration, settings.lease_s)
     worker = _Worker(name, place, join, signals, settings.notice_s)
     try:
-        with bound:
+        with contextlib.ExitStack() as stack:
+            if bound is not None:
+                stack.enter_context(bound)
             return await worker.run(bound, where)
     finally:
         # It ends now, and must do so with this exit code whatever else is sent to it.
@@ -111,21 +121,26 @@ class _Worker:
         self._notice_s = notice_s
         self._server: asyncio.Server | None = None
 
-    async def run(self, bound: socket.socket, where: Address) -> ExitCode:
-        """Takes part, listening on `bound` once it is joined."""
+    async def run(self, bound: socket.socket | None, where: Address) -> ExitCode:
+        """Takes part, listening once it is joined: on `bound`, or as soon as `where` is free."""
         membership = asyncio.create_task(self._join.run())
         joined = asyncio.create_task(self._join.joined.wait())
         signalled = asyncio.create_task(self._signals.get())
+        listening: asyncio.Task[None] | None = None
         try:
             await asyncio.wait({membership, joined, signalled}, return_when=asyncio.FIRST_COMPLETED)
             if joined.done() and not membership.done():
-                try:
-                    await self._listen(bound)
-                except OSError as error:
+                listening = asyncio.create_task(self._listen(bound, where))
+                await asyncio.wait(
+                    {membership, signalled, listening}, return_when=asyncio.FIRST_COMPLETED
+                )
+                if listening.done() and isinstance(error := listening.exception(), OSError):
                     # It breaks off rather than leaves: to leave is to end in order.
                     _log.error("%s: %s", self._name, addresses.explained(error, where))
                     return ExitCode.CANNOT_LISTEN
-                _log.info("%s is ready on %s", self._name, where)
+                if listening.done():
+                    listening.result()
+                    _log.info("%s is ready on %s", self._name, where)
                 await asyncio.wait({membership, signalled}, return_when=asyncio.FIRST_COMPLETED)
             reason = "" if membership.done() else await self._obey(signalled.result(), membership)
             if membership.done():
@@ -139,7 +154,7 @@ class _Worker:
         finally:
             if self._server is not None:
                 self._server.close()
-            tasks = (membership, joined, signalled)
+            tasks = tuple(filter(None, (membership, joined, signalled, listening)))
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -210,13 +225,25 @@ class _Worker:
             self._server.close()
         await asyncio.wait({signalled}, timeout=_FOLLOW_AFTER_S)
 
-    async def _listen(self, bound: socket.socket) -> None:
+    async def _listen(self, bound: socket.socket | None, where: Address) -> None:
         """Raises OSError."""
+        bound = bound or await _bind_after_a_predecessor(where)
         place = self._place
         hello = f"slice {place.slice_index} host {place.host_index} incarnation {place.incarnation}"
         self._server = await asyncio.start_server(
             lambda reader, writer: _greet(reader, writer, hello), sock=bound, backlog=_BACKLOG
         )
+
+
+async def _bind_after_a_predecessor(where: Address) -> socket.socket:
+    deadline = time.monotonic() + _PREDECESSOR_S
+    while True:
+        try:
+            return addresses.bind(where)
+        except AddressInUseError:
+            if time.monotonic() >= deadline:
+                raise
+        await asyncio.sleep(_TRY_AGAIN_S)
 
 
 async def _greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, hello: str) -> None:

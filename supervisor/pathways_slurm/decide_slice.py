@@ -151,6 +151,9 @@ def _judge_running(
         assert view.report is not None  # or it would not be over
         words = f"the resource manager says that its run is over: {view.report.reason}"
         return Verdict(SliceState.UNREACHABLE, words)
+    if earlier := view.leftover(task):
+        words = f"who answers is left from an earlier run (incarnation {earlier})"
+        return Verdict(SliceState.STARTING, words)
     if view.silent == ():
         return Verdict(SliceState.READY, "every host answers")
     if memory.was_ready == task.incarnation:

@@ -36,6 +36,14 @@ class SliceView:
             return False
         return report.incarnation >= task.incarnation
 
+    def leftover(self, task: Task) -> int:
+        """The earlier run whose hosts still take part, though the scheduler has begun another; 0
+        if there is none."""
+        report = self.report
+        if report is None or not self.settled or not report.alive:
+            return 0
+        return report.incarnation if report.incarnation < task.incarnation else 0
+
     def first_end(self, task: Task) -> FirstEnd | None:
         """The host that ended the run, if the resource manager knows one."""
         report = self.report

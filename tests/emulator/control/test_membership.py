@@ -270,7 +270,7 @@ def test_a_second_process_for_the_same_host_is_refused(cluster: Cluster) -> None
     second = cluster.worker(0, bind=f"{NETWORK}.1.2")
     assert second.exit_code() == ExitCode.REFUSED
     assert f"is another process already, pid {first.pid} at {NETWORK}.1.1" in second.text()
-    assert first.running
+    assert membership_client.status(RM, PATIENCE_S).snapshot.slices[0].alive
     assert observer.history[-1].slices[0].alive
 
 
@@ -325,10 +325,33 @@ def test_a_taken_port_is_told(cluster: Cluster) -> None:
     second = cluster.manager(wait=False)
     assert second.exit_code() == 1
     assert f"cannot listen on {RM}: another process listens there" in second.text()
-    cluster.worker(0).wait_for("is ready on")
-    same = cluster.worker(0, incarnation=2)
+    first = cluster.worker(0)
+    first.wait_for("is ready on")
+    same = cluster.worker(0)
     assert same.exit_code() == ExitCode.CANNOT_LISTEN
     assert "another process listens there" in same.text()
+    assert first.running
+
+
+def test_a_worker_that_an_earlier_run_has_left_makes_way(cluster: Cluster) -> None:
+    """As it does when Slurm's own process on the node was killed, which would have ended it."""
+    cluster.manager()
+    observer = cluster.observer()
+    first = cluster.worker(0)
+    first.wait_for("is ready on")
+    second = cluster.worker(0, incarnation=2)
+    second.wait_for("is ready on")
+    assert first.exit_code() == ExitCode.STOPPED
+    assert "was replaced by incarnation 2" in first.text()
+    observer.wait_alive(0, 2)
+
+
+def test_a_port_that_stays_taken_is_told_by_a_later_run_too(cluster: Cluster) -> None:
+    cluster.manager()
+    with socket.create_server((f"{NETWORK}.1.1", WORKER_PORT)):
+        worker = cluster.worker(0, incarnation=2)
+        assert worker.exit_code() == ExitCode.CANNOT_LISTEN
+    assert "another process listens there" in worker.text()
 
 
 def test_an_address_of_another_machine_is_told(cluster: Cluster) -> None:

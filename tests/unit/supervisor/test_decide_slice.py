@@ -49,6 +49,18 @@ def test_a_slice_that_is_back_is_ready_under_its_new_incarnation() -> None:
     assert world.memory.phase is ServicePhase.READY
 
 
+def test_hosts_that_an_earlier_run_has_left_do_not_make_the_next_one_ready() -> None:
+    world = World()
+    view = world.ready()
+    world.look(replace(view, tasks=(running(0), ended(1), running(2))))
+    begun = replace(view, tasks=(running(0), running(1, 2), running(2)))
+    world.look(replace(begun, report=report(SliceReport(1, 1, alive=True))))
+    assert world.memory.slice(1).state is SliceState.STARTING
+    assert "left from an earlier run (incarnation 1)" in world.memory.slice(1).reason
+    world.look(replace(begun, report=report(SliceReport(1, 2, alive=True))))
+    assert world.memory.slice(1).state is SliceState.READY
+
+
 def test_a_restart_between_two_looks_is_still_a_loss() -> None:
     world = World()
     view = world.ready()
