@@ -5,7 +5,9 @@
 Where it can't be had, the service runs without it: that is no reason to have no service.
 """
 
+import math
 import sys
+import time
 from pathlib import Path
 
 from pathways_slurm.config import Settings
@@ -15,6 +17,9 @@ from pathways_slurm.schedulers import cleanup_job
 
 _log = get_logger(__name__)
 
+# After a submission that Slurm did not answer.
+_TRY_AGAIN_S = 30.0
+
 
 class Cleanup:
     """Of one service; does nothing where that is no job of Slurm's."""
@@ -23,19 +28,28 @@ class Cleanup:
         self._settings = settings
         self._job = cleanup_job(settings)
         self._booked = False
+        # An earlier process may have booked it, or a submission that was not answered.
+        self._look = self._job is not None and self._job.may_be_booked
+        self._tried = -math.inf
 
     @property
     def service_job(self) -> str:
         """The job that the service is, or ""."""
         return "" if self._job is None else self._job.service_job
 
-    def book(self, *, look: bool = False) -> None:
-        """Submits the job, once. ``look``: an earlier process may have done so."""
-        if self._job is None or self._booked:
+    def adopt(self) -> None:
+        """The service is one that an earlier process has begun."""
+        self._look = True
+
+    def book(self) -> None:
+        """Submits the job, once; may be called again and again."""
+        now = time.monotonic()
+        if self._job is None or self._booked or now - self._tried < _TRY_AGAIN_S:
             return
+        self._tried = now
         program = Path(sys.executable).parent / "pathways-slurm"
         try:
-            if not (look or self._job.may_be_booked) or not self._job.is_booked():
+            if not self._look or not self._job.is_booked():
                 self._job.book(
                     [
                         str(program),
@@ -50,10 +64,14 @@ class Cleanup:
                     self._settings.paths.component_log("cleanup"),
                 )
             _log.info("a job waits to clean up, should all of this one be killed")
-        except (SchedulerError, SchedulerUnavailable) as error:
+            self._booked = True
+        except SchedulerUnavailable as error:
+            self._look = True
+            _log.warning("the job that cleans up is not booked yet", why=str(error))
+        except SchedulerError as error:
+            self._booked = True
             words = "nothing will clean up, should all of this job be killed"
             _log.warning(words, why=str(error))
-        self._booked = True
 
     def withdraw(self) -> None:
         """Cancels it, as the service has ended in order."""

@@ -38,13 +38,11 @@ class Launch:
         commands: argv and environment of RM and proxy.
         array: The array to submit for a submission.
         cluster_env: Writes the discovery file.
-        submitted: Called after each submission.
     """
 
     commands: Mapping[Component, tuple[tuple[str, ...], Mapping[str, str]]]
     array: Callable[[Submission], ArraySpec]
     cluster_env: Callable[[], None]
-    submitted: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,6 @@ class Executor:
             case Submit(submission):
                 spec = replace(self._launch().array(submission), avoid=memory.nodes.kept_off)
                 array_id = self.scheduler.submit(spec)
-                self._launch().submitted()
                 return memory.with_array(submission.tag, array_id)
             case Requeue(task_id):
                 self.scheduler.requeue(task_id)

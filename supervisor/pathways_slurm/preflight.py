@@ -70,6 +70,9 @@ def preflight(
 def _home(settings: Settings) -> Iterator[Fault]:
     if (problem := _unwritable(settings.paths.directory)) is not None:
         yield setting_fault("PATHWAYS_HOME", str(settings.home), problem)
+    elif settings.paths.cluster_env.is_dir():
+        problem = f"won't do: {settings.paths.cluster_env} is a directory; it has to be a file"
+        yield setting_fault("PATHWAYS_HOME", str(settings.home), problem)
 
 
 def _scratch(settings: Settings) -> Iterator[Fault]:

@@ -80,7 +80,7 @@ def supervise(settings: Settings, root: ProcessIdentity) -> int:
         cleanup = Cleanup(settings)
         if record is not None and record.memory.phase not in _OVER:
             _adopt(paths, record)
-            cleanup.book(look=True)
+            cleanup.adopt()
         else:
             record = _begin(settings, root, node, cleanup.service_job)
         code = _start(settings, record, scheduler, node, cleanup).run(wakeup)
@@ -226,12 +226,11 @@ def _start(
         cluster_env=lambda: cluster_env.write(
             paths.cluster_env, cluster_env.ClusterEnv.of(settings, run_id, host)
         ),
-        submitted=cleanup.book,
     )
     # What Pathways' own workers say to a stranger is not known.
     proof = Proof.SPEAKS if settings.runtime == "emulator" else Proof.CONNECTS
     workers = (settings.worker_port, proof)
-    return _Parts(paths, record, rules, scheduler, endpoints, workers, how)
+    return _Parts(paths, record, rules, scheduler, endpoints, workers, how, cleanup)
 
 
 def _node_rules(settings: Settings) -> NodeRules | None:
@@ -256,6 +255,7 @@ class _Parts:
     endpoints: Mapping[Component, Endpoint]
     workers: tuple[int, Proof]
     launch: Launch | None
+    cleanup: Cleanup | None = None
 
     def run(self, wakeup: Wakeup, stop_reason: str = "") -> int:
         """See :meth:`Service.run`."""
@@ -280,6 +280,9 @@ class _Parts:
 
         def show(memory: Memory, seen: Observation) -> None:
             status.write(describe(self.rules, memory, seen, self.endpoints, time.time()))
+            # Not before there is an array, whose place in the queue comes first.
+            if self.cleanup is not None and any(s.array_id for s in memory.submissions):
+                self.cleanup.book()
 
         def published() -> bool | None:
             try:

@@ -64,6 +64,13 @@ def test_directories_that_can_not_be_had(tmp_path: Path) -> None:
     }
 
 
+def test_a_discovery_file_that_is_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "cluster.env").mkdir()
+    (fault,) = preflight(load(tmp_path))
+    assert fault.variable == "PATHWAYS_HOME"
+    assert f"{tmp_path}/cluster.env is a directory" in fault.problem
+
+
 def test_a_home_where_nothing_can_be_created() -> None:
     # /proc refuses new files to everybody, root included.
     [fault] = preflight(load(Path("/proc/self/home")))
