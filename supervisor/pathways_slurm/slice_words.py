@@ -17,6 +17,9 @@ def cause_of_the_end(view: SliceView, task: Task) -> str:
     one was silent, or had ended with code 0: that is what the resource manager knows.
     """
     report = view.report
+    if task.state is TaskState.PENDING:
+        # Its reason is what it waits for, such as BeginTime; its run is over all the same.
+        return task.ended_for
     if not task.reason or report is None or report.released or not view.is_over(task):
         return task.reason
     match view.first_end(task):

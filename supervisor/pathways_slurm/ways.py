@@ -112,6 +112,13 @@ WAYS = {
         _WITHIN,
         Cause.NODE,
     ),
+    "leftover": Way(
+        "Slurm starts it over though its hosts live on, as when a slurmstepd is killed",
+        SliceState.STARTING,
+        "waits: the next run's hosts end the earlier ones by joining",
+        "who answers is left from an earlier run (incarnation …)",
+        _FREE,
+    ),
     "drain": Way(
         "a node of it is drained",
         SliceState.READY,

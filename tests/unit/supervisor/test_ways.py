@@ -99,6 +99,13 @@ HAPPENS: dict[str, Callable[[World, Observation], object]] = {
     "hold": _of(_held("JobHeldAdmin")),
     "node": _of(_requeued("a node of it failed")),
     "node, no requeue": _of(replace(ended(1, TaskState.NODE_FAIL), reason="NodeDown")),
+    "leftover": lambda world, view: world.look(
+        replace(
+            view,
+            tasks=(running(0), running(1, 2), running(2)),
+            report=report(SliceReport(1, 1, alive=True)),
+        )
+    ),
     "drain": lambda world, view: world.look(view),
     "time limit": lambda world, view: _after_notice(world, view, ended(1, TaskState.TIMEOUT)),
     "time limit, no notice": _of(replace(ended(1, TaskState.TIMEOUT), reason="TimeLimit")),
