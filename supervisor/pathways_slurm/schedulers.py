@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from pathways_slurm.scheduler.slurm_cleanup import CleanupJob
     from pathways_slurm.store import RunRecord
 
+# For one command of Slurm's, where no setting is at hand.
+_SLURM_S = 30.0
+
 
 def make_scheduler(settings: "Settings") -> Scheduler:
     """The scheduler that the settings ask for."""
@@ -54,8 +57,24 @@ def cleanup_job(settings: "Settings") -> "CleanupJob | None":
     job = ServiceJob.of(os.environ)
     if job is None:
         return None
-    name = "" if settings.name == DEFAULT_NAME else settings.name
-    return CleanupJob(job, name, SlurmClient(settings.slurm_timeout_s, os.environ), os.environ)
+    client = SlurmClient(settings.slurm_timeout_s, os.environ)
+    return CleanupJob(job, _of_several(settings.name), client, os.environ)
+
+
+def cleanup_job_of_record(record: "RunRecord", name: str) -> "CleanupJob | None":
+    """The same of a service called ``name`` that has run; only to be cancelled."""
+    if record.scheduler != "slurm" or not record.service_job:
+        return None
+    from pathways_slurm.scheduler.slurm_cleanup import CleanupJob
+    from pathways_slurm.scheduler.slurm_command import SlurmClient
+    from pathways_slurm.scheduler.slurm_service_job import ServiceJob
+
+    job = ServiceJob(record.service_job, 0)
+    return CleanupJob(job, _of_several(name), SlurmClient(_SLURM_S, os.environ), os.environ)
+
+
+def _of_several(name: str) -> str:
+    return "" if name == DEFAULT_NAME else name
 
 
 def scheduler_of_record(paths: ServicePaths, record: "RunRecord") -> Scheduler:

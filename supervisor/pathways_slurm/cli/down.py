@@ -59,6 +59,8 @@ def command(timeout: float, of_job: str) -> None:
             # Nobody else will try again.
             time.sleep(_TRY_AGAIN_S)
             code = _end_leftovers(paths, of_job)
+        if not of_job:
+            _withdraw_cleanup(paths)
     except RecordError as error:
         fail(str(error))
     timeline.show_new()
@@ -108,6 +110,24 @@ def _cancel_job(holder: "Holder", paths: ServicePaths) -> None:
         fail(f"the service is Slurm job {job} ({holder}), and could not be cancelled: {error}")
     if done.code != 0:
         fail(f"the service is Slurm job {job} ({holder}); scancel says: {done.words}")
+
+
+def _withdraw_cleanup(paths: ServicePaths) -> None:
+    """Cancels the job that would clean up; Slurm may hold it for good where it failed to start."""
+    from pathways_slurm.paths import DEFAULT_NAME
+    from pathways_slurm.scheduler.base import SchedulerUnavailable
+    from pathways_slurm.schedulers import cleanup_job_of_record
+    from pathways_slurm.store import load_record
+
+    record = load_record(paths.record)
+    name = os.environ.get("PATHWAYS_NAME", "").strip() or DEFAULT_NAME
+    job = None if record is None else cleanup_job_of_record(record, name)
+    if job is None:
+        return
+    try:
+        job.cancel()
+    except SchedulerUnavailable as error:
+        click.echo(f"the job {job.name} may be left in Slurm's queue: {error}", err=True)
 
 
 def _end_leftovers(paths: ServicePaths, of_job: str) -> int:

@@ -119,12 +119,15 @@ def test_down_has_slurm_end_a_service_on_another_machine(
     _elsewhere(paths, holding)
     scancel = tmp_path / "bin" / "scancel"
     scancel.parent.mkdir()
-    scancel.write_text(f'#!/bin/sh\n[ "$*" = 40 ] && kill {holding.pid}\n')
+    calls = tmp_path / "calls"
+    scancel.write_text(f'#!/bin/sh\necho "$*" >>{calls}\n[ "$*" != 40 ] || kill {holding.pid}\n')
     scancel.chmod(0o755)
     monkeypatch.setenv("PATH", f"{scancel.parent}:/usr/bin:/bin")
     done = CliRunner().invoke(down, ["--timeout", "20"])
     assert f"(pid {holding.pid} on cpu7) is Slurm job 40: cancelling it" in done.output
     assert holding.wait(10) == -signal.SIGTERM
+    cleanup = calls.read_text().splitlines()[-1]
+    assert cleanup.endswith("--name=pathways-cleanup-40"), "that of the service goes, too"
 
     monkeypatch.setenv("PATH", "/nowhere")
     holding_again = subprocess.Popen(
