@@ -52,7 +52,8 @@ def place(devices: Sequence[jax.Device]) -> jax.Array:
     return placed
 
 
-class _Checker(elastic.SliceHealthChecker):  # type: ignore[misc]  # pathwaysutils comes without types
+# pathwaysutils comes without types, so its class is Any to mypy, and no base for another.
+class _Checker(elastic.SliceHealthChecker):  # type: ignore[misc]
     """Asks all slices at the same time, and takes silence for an answer after some time.
 
     A slice that still owes an earlier answer is not asked again: no threads pile up.

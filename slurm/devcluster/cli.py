@@ -42,7 +42,8 @@ def _default_directory() -> Path:
 def _whole(ctx: click.Context, param: click.Parameter, directory: Path) -> Path:
     """The directory from the root on, without "..", with its links as they were given."""
     del ctx, param
-    return Path(os.path.abspath(directory))  # noqa: PTH100 - Path.resolve would follow links
+    # Path.resolve would follow the links.
+    return Path(os.path.normpath(Path.cwd() / directory))
 
 
 _dir_option = click.option(

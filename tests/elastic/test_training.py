@@ -79,10 +79,10 @@ def train_loop(
                 snapshot=state,
                 elastic_handler=elastic_handler,
                 handler_args=(),
-                handler_kwargs=dict(  # noqa: C408 - as in the documented program
-                    mesh_kwargs=mesh_kwargs,
-                    initialize_training_loop_kwargs=initialize_training_loop_kwargs,
-                ),
+                handler_kwargs={
+                    "mesh_kwargs": mesh_kwargs,
+                    "initialize_training_loop_kwargs": initialize_training_loop_kwargs,
+                },
             )
             if handler_returns:
                 state, step, mesh, jitted_train_step, other_variables = handler_returns
@@ -92,10 +92,10 @@ def train_loop(
                 error=error,
                 elastic_handler=elastic_handler,
                 handler_args=(),
-                handler_kwargs=dict(  # noqa: C408 - as in the documented program
-                    mesh_kwargs=mesh_kwargs,
-                    initialize_training_loop_kwargs=initialize_training_loop_kwargs,
-                ),
+                handler_kwargs={
+                    "mesh_kwargs": mesh_kwargs,
+                    "initialize_training_loop_kwargs": initialize_training_loop_kwargs,
+                },
             )
             if handler_returns:
                 state, step, mesh, jitted_train_step, other_variables = handler_returns

@@ -56,7 +56,8 @@ def make_cpu_client(device_count: int) -> XlaClient:
     return _client.make_cpu_client(num_devices=device_count)
 
 
-class ProgramContext(ir.Context):  # type: ignore[misc]  # jaxlib comes without types
+# jaxlib's bindings come without types, so the class is Any to mypy, and no base for another.
+class ProgramContext(ir.Context):  # type: ignore[misc]
     """An MLIR context that can hold a program as JAX lowers it. A context of Python's ``with``.
 
     For one program and one thread: what a context has interned stays as long as it does.

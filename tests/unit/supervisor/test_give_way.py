@@ -5,27 +5,18 @@
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.unit.supervisor.holding import holding_lock
 
 from pathways_slurm import supervise
 from pathways_slurm.config import Settings, load_settings
 from pathways_slurm.schedulers import service_was_restarted
 from pathways_slurm.service_lock import AlreadyRunning, lock_holder
 from pathways_slurm.wakeup import Wakeup
-
-HOLD = """
-import sys
-from pathlib import Path
-from pathways_slurm.service_lock import service_lock
-with service_lock(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -47,16 +38,8 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.fixture
 def first_run(settings: Settings) -> Iterator[subprocess.Popen[str]]:
     """Holds the service's lock."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD, str(settings.paths.lock)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    with holding_lock(settings.paths.lock) as holder:
         yield holder
-        holder.kill()
 
 
 def _job(monkeypatch: pytest.MonkeyPatch, restarts: str) -> None:

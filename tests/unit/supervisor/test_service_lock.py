@@ -6,12 +6,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tests.unit.supervisor.holding import holding_lock
 
 from pathways_slurm.cli.down import command as down
 from pathways_slurm.model import Memory
@@ -19,15 +19,6 @@ from pathways_slurm.paths import ServicePaths
 from pathways_slurm.processes import ProcessIdentity, identify
 from pathways_slurm.service_lock import AlreadyRunning, Holder, lock_holder, service_lock
 from pathways_slurm.store import RunRecord, save_record
-
-HOLD_LOCK = """
-import sys
-from pathlib import Path
-from pathways_slurm.service_lock import service_lock
-with service_lock(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
 
 
 @pytest.fixture
@@ -42,16 +33,8 @@ def paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ServicePaths:
 @pytest.fixture
 def holding(paths: ServicePaths) -> Iterator[subprocess.Popen[str]]:
     """A supervisor, as far as its lock can tell."""
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLD_LOCK, str(paths.lock)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "held\n"
+    with holding_lock(paths.lock) as process:
         yield process
-        process.kill()
 
 
 def _record(paths: ServicePaths, service_job: str) -> None:
@@ -130,18 +113,9 @@ def test_down_has_slurm_end_a_service_on_another_machine(
     assert cleanup.endswith("--name=pathways-cleanup-40"), "that of the service goes, too"
 
     monkeypatch.setenv("PATH", "/nowhere")
-    holding_again = subprocess.Popen(
-        [sys.executable, "-c", HOLD_LOCK, str(paths.lock)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with holding_again:
-        assert holding_again.stdout is not None
-        assert holding_again.stdout.readline() == "held\n"
+    with holding_lock(paths.lock) as holding_again:
         _elsewhere(paths, holding_again)
         done = CliRunner().invoke(down)
         assert done.exit_code == 1
         assert "is Slurm job 40" in done.output
         assert "could not be cancelled: there is no scancel in PATH=/nowhere" in done.output
-        holding_again.kill()
