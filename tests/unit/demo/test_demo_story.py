@@ -202,9 +202,18 @@ def test_metrics_are_read(line: str, record: Record) -> None:
     assert parse_record(line) == record
 
 
-@pytest.mark.parametrize("line", ["", "{", "[]", "3", '{"event": "step"}'])
-def test_anything_else_is_no_metrics(line: str) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - json's own errors and ours, both a ValueError
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", "Expecting value"),
+        ("{", "Expecting property name"),
+        ("[]", "not a line of training metrics"),
+        ("3", "not a line of training metrics"),
+        ('{"event": "step"}', "not a line of training metrics"),
+    ],
+)
+def test_anything_else_is_no_metrics(line: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
         parse_record(line)
 
 
